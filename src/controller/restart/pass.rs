@@ -3,8 +3,7 @@
 use tracing::{info, warn};
 
 use super::rollout::Rollout;
-use super::wave::Wave;
-use super::{owners, skipped};
+use super::{owners, skipped, wave};
 use crate::controller::clock::timer_now;
 use crate::controller::context::Context;
 use crate::controller::memory::{Confirmed, Verdict};
@@ -12,10 +11,12 @@ use crate::controller::requeue::Requeue;
 use crate::controller::step::Step;
 use crate::kube::Uid;
 use crate::kube::error::{Cause, Error};
+use crate::kube::objects::Pod;
 use crate::monitor::notice;
 use crate::monitor::report::{self, Situation};
 use crate::monitor::restart::progress::Hindrance;
 use crate::monitor::restart::standing::{Move, Standing};
+use crate::monitor::restart::wave::Answer;
 use crate::monitor::status::{Begun, Canary, CanaryState, Restart, Why};
 
 pub(super) struct Pass<'a, 'b> {
@@ -32,6 +33,24 @@ pub(super) enum Basis {
     Listed,
     /// From a list, after which the intent was written.
     Confirmed(Confirmed),
+}
+
+/// What came of the wave of a pass.
+#[derive(Default)]
+struct Sweep {
+    deleted: usize,
+    refusal: Option<Error>,
+    /// Whether the next step follows at once.
+    is_cut_short: bool,
+}
+
+impl Sweep {
+    /// Returns whether the only refusals came from a PodDisruptionBudget that lets pods go one after the other, as
+    /// intended: one has gone, or some are terminating.
+    fn is_expected(&self, is_moving: bool) -> bool {
+        let is_blocked = self.refusal.as_ref().is_some_and(|error| matches!(error.cause, Cause::Blocked(_)));
+        is_blocked && (self.deleted > 0 || is_moving)
+    }
 }
 
 impl Pass<'_, '_> {
@@ -53,7 +72,7 @@ impl Pass<'_, '_> {
         let standing = self.rollout.standing(&context.shared, self.rollout.seen_at);
         let is_moving = standing.on_their_way > 0;
         let Standing { next, remaining, lacking, .. } = standing;
-        let wave = match (&next, basis) {
+        let sweep = match (&next, basis) {
             (Move::Done, _) => {
                 let stuck: Vec<String> = standing.stuck.iter().map(|name| (*name).to_owned()).collect();
                 return self.complete(&stuck).await;
@@ -72,25 +91,25 @@ impl Pass<'_, '_> {
                     return Ok(Requeue::missing());
                 }
             },
-            (Move::Wait(_), _) => Wave::default(),
+            (Move::Wait(_), _) => Sweep::default(),
         };
         self.step.scheduling.end_turn();
-        self.rollout.record_pass(wave.deleted, remaining, lacking, context.client.server_now());
-        if wave.is_cut_short && wave.refusal.is_none() && wave.deleted == 0 {
+        self.rollout.record_pass(sweep.deleted, remaining, lacking, context.client.server_now());
+        if sweep.is_cut_short && sweep.refusal.is_none() && sweep.deleted == 0 {
             // A write would say that nothing is in the way, until the next list shows whether something is.
             return Ok(Requeue::Now);
         }
         // Keepers that have not deleted anything yet go before the rest of this pass.
-        if wave.deleted > 0 {
+        if sweep.deleted > 0 {
             self.step.scheduling.acquire_slot(context).await;
         }
-        let is_expected = wave.is_expected(is_moving);
-        let hindrance = wave.refusal.as_ref().map(|error| Hindrance { error, is_expected });
+        let is_expected = sweep.is_expected(is_moving);
+        let hindrance = sweep.refusal.as_ref().map(|error| Hindrance { error, is_expected });
         let (begun, situation, due) = self.rollout.end_pass(self.begun, &next, hindrance, &context.shared);
         self.step.status.restart = Some(Box::new(Restart { begun: Some(begun), ..self.restart }));
-        let is_cut_short = wave.is_cut_short && wave.refusal.is_none();
+        let is_cut_short = sweep.is_cut_short && sweep.refusal.is_none();
         let is_calm = !is_cut_short && matches!(situation, Situation::RestartInProgress(_));
-        let may_wait = is_calm && policy.max_unavailable.is_none() && wave.deleted > 0;
+        let may_wait = is_calm && policy.max_unavailable.is_none() && sweep.deleted > 0;
         // Every old pod is terminating, so the next write may be that the restart is over.
         if may_wait && self.rollout.standing(&context.shared, self.rollout.seen_at).waiting == 0 {
             return Ok(Requeue::At(Some(self.rollout.write_later(due))));
@@ -140,22 +159,33 @@ impl Pass<'_, '_> {
     }
 
     /// Deletes pods in a wave, and logs a refusal that is new.
-    async fn delete(&mut self, uids: &[Uid], confirmed: Confirmed, is_moving: bool) -> Result<Wave, Error> {
-        let Step { context, policy, scheduling, .. } = &mut *self.step;
-        let pods = self.rollout.begin_wave(uids);
-        let mut wave = Wave::run(context, policy, pods, confirmed, self.rollout, scheduling).await;
-        self.rollout.end_wave(&mut wave.refusal);
-        match &wave.refusal {
+    async fn delete(&mut self, uids: &[Uid], confirmed: Confirmed, is_moving: bool) -> Result<Sweep, Error> {
+        let (context, rollout) = (self.step.context, &mut *self.rollout);
+        let (before, listed, mut needs_list) = (rollout.deleted, rollout.listed_at, false);
+        let wave = rollout.begin_wave(uids);
+        let hear = |pod: &Pod, answer: Answer| {
+            if matches!(answer, Answer::Deleted { here: true, .. })
+                && let Some(read_at) = rollout.first_deletion()
+            {
+                context.tally.first_deletion(context.client.server_now().since(read_at));
+            }
+            needs_list |= rollout.answered(pod, answer);
+            rollout.attempts.wave_goes_on()
+        };
+        let is_whole = wave::send(self.step, wave, listed, confirmed, hear).await;
+        let is_cut_short = !is_whole || needs_list;
+        let sweep = Sweep { deleted: rollout.deleted - before, refusal: rollout.end_wave(), is_cut_short };
+        match &sweep.refusal {
             Some(error) if error.cause == Cause::Stopped => return Err(error.clone()),
             Some(error) => {
-                if !wave.is_expected(is_moving) && self.rollout.faults.record(&error.cause).1 {
+                if !sweep.is_expected(is_moving) && self.rollout.faults.record(&error.cause).1 {
                     let pods = self.rollout.undeleted().len();
                     warn!(%error, pods, "pods not deleted");
                 }
             }
             None => self.record_success(),
         }
-        Ok(wave)
+        Ok(sweep)
     }
 
     fn record_success(&mut self) {

@@ -31,6 +31,7 @@ use crate::monitor::restart::plan::{Plan, Skipped};
 use crate::monitor::restart::progress::{Advance, Hindrance, situation};
 use crate::monitor::restart::seen::Seen;
 use crate::monitor::restart::standing::{Move, OwnerStates, Sight, Standing};
+use crate::monitor::restart::wave::{Answer, Wave};
 use crate::monitor::spec::Policy;
 use crate::monitor::status::{Begun, Canary, CanaryState, Entry, Outcome, Restart};
 
@@ -89,8 +90,6 @@ pub(super) struct Rollout {
     /// The other ConfigMonitors that select pods of the last list.
     others: Vec<Arc<str>>,
     pub(super) attempts: Attempts,
-    /// Why a deletion of the last wave was refused.
-    refusal: Option<Error>,
     canary: Option<Canary>,
     /// The new pods that were seen ready while the canary bakes.
     seen_ready: BTreeSet<Uid>,
@@ -134,7 +133,6 @@ impl Rollout {
             started: None,
             others: Vec::new(),
             attempts: Attempts::default(),
-            refusal: None,
             canary: begun.canary.clone(),
             seen_ready: BTreeSet::new(),
             seen_failed: None,
@@ -442,10 +440,9 @@ impl Rollout {
         self.blocked_at = None;
     }
 
-    pub(super) fn begin_wave(&mut self, uids: &[Uid]) -> Vec<Arc<Pod>> {
-        let pods: Vec<Arc<Pod>> = uids.iter().filter_map(|uid| self.pods.get(uid)).cloned().collect();
-        self.attempts.begin_wave(pods.iter().map(|pod| &pod.uid));
-        pods
+    pub(super) fn begin_wave(&mut self, uids: &[Uid]) -> Wave {
+        let pods = uids.iter().filter_map(|uid| self.pods.get(uid)).cloned().collect();
+        self.attempts.begin_wave(&self.policy, pods)
     }
 
     /// Returns, at the first deletion only, when the content was first read.
@@ -453,29 +450,23 @@ impl Rollout {
         self.waits_since.take()
     }
 
-    /// Records that a pod is terminating, and by when it is gone. `here`: this restart has deleted it.
-    pub(super) fn deleted(&mut self, pod: &Uid, by: ServerTime, here: bool) {
-        self.deleted += usize::from(here);
-        self.pods.record_deletion(pod, by);
-        self.attempts.deleted(pod);
-    }
-
-    /// Whether the last wave met a refusal that concerns more than its pod.
-    pub(super) fn is_refused(&self) -> bool {
-        self.refusal.as_ref().is_some_and(|error| !matches!(error.cause, Cause::Blocked(_)))
-    }
-
-    /// Ends a wave, given its refusal, which keeps the words of the last one if only the pod is another.
-    pub(super) fn end_wave(&mut self, refusal: &mut Option<Error>) {
-        if let Some((new, known)) = refusal.as_mut().zip(self.refusal.take())
-            && new.is_like(&known)
-        {
-            *new = known;
+    /// Records the answer for a pod of the wave. Returns whether a list must show what is true.
+    pub(super) fn answered(&mut self, pod: &Pod, answer: Answer) -> bool {
+        if let Answer::Deleted { by, here } = answer {
+            // A deletion that another keeper has in flight may still fail.
+            self.deleted += usize::from(here);
+            self.pods.record_deletion(&pod.uid, by);
         }
-        self.refusal.clone_from(refusal);
+        self.attempts.answered(pod, answer)
+    }
+
+    /// Ends a wave, and returns its refusal.
+    pub(super) fn end_wave(&mut self) -> Option<Error> {
+        let refusal = self.attempts.end_wave();
         let is_blocked =
             refusal.as_ref().is_some_and(|error| matches!(error.cause, Cause::Blocked(_) | Cause::Refused(_)));
         self.blocked_at = is_blocked.then(|| self.ready());
+        refusal
     }
 
     /// Returns the existing pods whose last deletion failed.

@@ -1,11 +1,20 @@
 //! The outcome of the deletions of a restart.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
+use std::mem::{Discriminant, discriminant};
+use std::sync::Arc;
+use std::time::Duration;
 
 use super::standing::Undeleted;
-use crate::kube::error::Cause;
+use super::wave::{Answer, Wave};
+use crate::kube::error::{Cause, Error};
 use crate::kube::objects::Pod;
 use crate::kube::{ResourceVersion, Uid};
+use crate::monitor::spec::Policy;
+
+/// A wave ends when this many pods were refused for the same kind of reason: the others would be refused as well.
+const MAX_REFUSALS: usize = 3;
 
 /// The outcome of the deletions, for pods that still exist.
 #[derive(Default)]
@@ -16,6 +25,19 @@ pub(crate) struct Attempts {
     /// The pods for which the API server answered 404 or 409, and their version at that time. The next list shows
     /// whether they are gone.
     reported_gone: BTreeMap<Uid, ResourceVersion>,
+    refusals: Refusals,
+    /// Why a deletion of the last wave was refused.
+    refusal: Option<Error>,
+}
+
+/// The refusals of the wave under way.
+#[derive(Default)]
+struct Refusals {
+    kinds: Vec<Discriminant<Cause>>,
+    /// Of several refusals, the one with the longest delay.
+    worst: Option<Error>,
+    /// Whether the others would be refused as well.
+    end_wave: bool,
 }
 
 impl Attempts {
@@ -32,37 +54,65 @@ impl Attempts {
         before - self.undeleted.len()
     }
 
-    /// A pod of the wave counts as untried until it is deleted, unless an earlier wave was refused for it.
-    pub(crate) fn begin_wave<'a>(&mut self, pods: impl Iterator<Item = &'a Uid>) {
+    /// Begins a wave. A pod of the wave counts as untried until it is deleted, unless an earlier wave was refused for
+    /// it. After a refusal, such as by a webhook that denies all deletions, the wave risks no more requests than end it.
+    pub(crate) fn begin_wave(&mut self, policy: &Policy, pods: Vec<Arc<Pod>>) -> Wave {
         self.undeleted.retain(|_, undeleted| *undeleted == Undeleted::Refused);
-        self.last_wave = pods.cloned().collect();
+        self.last_wave = pods.iter().map(|pod| pod.uid.clone()).collect();
         for pod in &self.last_wave {
             self.undeleted.entry(pod.clone()).or_insert(Undeleted::Untried);
         }
+        self.refusals = Refusals::default();
+        let is_refused = self.refusal.as_ref().is_some_and(|error| !matches!(error.cause, Cause::Blocked(_)));
+        Wave::new(policy, pods, if is_refused { MAX_REFUSALS } else { usize::MAX })
     }
 
-    pub(crate) fn deleted(&mut self, pod: &Uid) {
-        self.undeleted.remove(pod);
-        self.reported_gone.remove(pod);
+    /// Records the answer for a pod of the wave. Returns whether a list must show what is true.
+    pub(crate) fn answered(&mut self, pod: &Pod, answer: Answer) -> bool {
+        let error = match answer {
+            Answer::Deleted { .. } => {
+                self.undeleted.remove(&pod.uid);
+                self.reported_gone.remove(&pod.uid);
+                return false;
+            }
+            Answer::ReportedGone { about_version, .. } if self.believe_gone(pod, about_version) => return true,
+            // A list has shown that the pod exists.
+            Answer::ReportedGone { error: Error { action, cause }, .. } => {
+                let cause = Cause::Refused(format!("{cause} (but the pod still exists)"));
+                Error { action, cause }
+            }
+            Answer::Failed(error) => error,
+        };
+        // An unanswered deletion may still be carried out: no other pod goes before this one.
+        let undeleted = if error.cause.is_refusal() { Undeleted::Refused } else { Undeleted::Unanswered };
+        self.undeleted.insert(pod.uid.clone(), undeleted);
+        self.refusals.add(error);
+        false
     }
 
-    /// Records an answer of 404 or 409 for this pod, and returns whether it is believed, which it is the first time. If
-    /// a later list still shows the pod, the next such answer is a refusal, unless it is about another version: an
-    /// admission webhook may deny with 404 or 409.
-    pub(crate) fn believe_gone(&mut self, pod: &Pod, is_about_version: bool) -> bool {
+    /// Returns whether an answer of 404 or 409 for this pod is believed, which it is the first time. If a later list
+    /// still shows the pod, the next such answer is a refusal, unless it is about another version: an admission webhook
+    /// may deny with 404 or 409.
+    fn believe_gone(&mut self, pod: &Pod, about_version: bool) -> bool {
         let before = self.reported_gone.insert(pod.uid.clone(), pod.version.clone());
-        let is_believed = before.is_none_or(|version| is_about_version && version != pod.version);
+        let is_believed = before.is_none_or(|version| about_version && version != pod.version);
         if is_believed {
             self.last_wave.remove(&pod.uid);
         }
         is_believed
     }
 
-    /// Records that a pod was not deleted. An unanswered deletion may still be carried out: no other pod goes before
-    /// this one.
-    pub(crate) fn not_deleted(&mut self, pod: &Uid, why: &Cause) {
-        let undeleted = if why.is_refusal() { Undeleted::Refused } else { Undeleted::Unanswered };
-        self.undeleted.insert(pod.clone(), undeleted);
+    /// Returns whether the wave under way may send another deletion.
+    pub(crate) fn wave_goes_on(&self) -> bool {
+        !self.refusals.end_wave
+    }
+
+    /// Ends a wave. Returns its refusal, which keeps the words of the last one if only the pod is another.
+    pub(crate) fn end_wave(&mut self) -> Option<Error> {
+        let Refusals { worst, .. } = std::mem::take(&mut self.refusals);
+        let known = self.refusal.take().filter(|known| worst.as_ref().is_some_and(|new| new.is_like(known)));
+        self.refusal = known.or(worst);
+        self.refusal.clone()
     }
 
     /// Returns whether the last wave was to delete this pod and has not. Such a pod alone is not worth an early pass.
@@ -76,17 +126,59 @@ impl Attempts {
     }
 }
 
+impl Refusals {
+    fn add(&mut self, error: Error) {
+        let kind = discriminant(&error.cause);
+        self.kinds.push(kind);
+        self.end_wave |= match error.cause {
+            Cause::Busy(_) | Cause::Forbidden(_) => true,
+            // One owner's PodDisruptionBudget does not stop the others.
+            Cause::Blocked(_) => false,
+            _ => self.kinds.iter().filter(|known| **known == kind).count() >= MAX_REFUSALS,
+        };
+        // The text breaks ties, so that the report does not depend on chance.
+        let rank = |error: &Error| (error.cause.delay(Duration::ZERO), Reverse(error.cause.to_string()));
+        if self.worst.as_ref().is_none_or(|before| rank(before) <= rank(&error)) {
+            self.worst = Some(error);
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use serde_json::value::RawValue;
+
     use super::*;
+    use crate::kube::{Action, PODS, ServerTime};
 
     fn pod(name: &str, version: &str) -> Pod {
         Pod { version: version.into(), ..Pod::named(name) }
     }
 
-    fn wave(attempts: &mut Attempts, pods: &[&str]) {
-        let pods: Vec<Uid> = pods.iter().map(|pod| Uid::from(*pod)).collect();
-        attempts.begin_wave(pods.iter());
+    fn policy() -> Policy {
+        let spec = r#"{"configMap":"c","podSelector":{"app":"web"}}"#.to_owned();
+        Policy::of(Some(&RawValue::from_string(spec).expect("JSON"))).expect("a policy")
+    }
+
+    /// Begins a wave, and returns how many deletions it sends at a time.
+    fn wave(attempts: &mut Attempts, pods: &[&str]) -> usize {
+        let pods = pods.iter().map(|name| Arc::new(pod(name, "1"))).collect();
+        attempts.begin_wave(&policy(), pods).width
+    }
+
+    fn refuse(attempts: &mut Attempts, name: &str, cause: Cause) {
+        assert!(!attempts.answered(&pod(name, "1"), Answer::Failed(Action::on("delete", PODS, name).failed(cause))));
+    }
+
+    fn deleted(attempts: &mut Attempts, name: &str) {
+        let by = ServerTime::from_second(100);
+        assert!(!attempts.answered(&pod(name, "1"), Answer::Deleted { by, here: true }));
+    }
+
+    /// Returns whether the answer that a pod is gone is believed.
+    fn gone(attempts: &mut Attempts, version: &str, about_version: bool) -> bool {
+        let error = Action::on("delete", PODS, "a").failed(Cause::NotFound("x".to_owned()));
+        attempts.answered(&pod("a", version), Answer::ReportedGone { about_version, error })
     }
 
     /// Otherwise the pod would wait for the next scheduled pass, about 10 s.
@@ -94,10 +186,10 @@ mod tests {
     fn a_pod_that_an_earlier_wave_was_refused_is_worth_a_pass_and_goes_last() {
         let mut attempts = Attempts::default();
         wave(&mut attempts, &["a"]);
-        attempts.not_deleted(&"a".into(), &Cause::Refused("x".to_owned()));
+        refuse(&mut attempts, "a", Cause::Refused("x".to_owned()));
         assert!(attempts.has_failed(&"a".into()));
         wave(&mut attempts, &["b"]);
-        attempts.deleted(&"b".into());
+        deleted(&mut attempts, "b");
         assert!(!attempts.has_failed(&"a".into()));
         assert_eq!(attempts.undeleted.get(&"a".into()), Some(&Undeleted::Refused));
     }
@@ -106,7 +198,7 @@ mod tests {
     fn untried_and_unanswered_deletions_are_dropped_by_the_next_wave() {
         let mut attempts = Attempts::default();
         wave(&mut attempts, &["a", "b"]);
-        attempts.not_deleted(&"b".into(), &Cause::Unreachable("x".to_owned()));
+        refuse(&mut attempts, "b", Cause::Unreachable("x".to_owned()));
         assert!(attempts.has_failed(&"a".into()) && attempts.has_failed(&"b".into()));
         wave(&mut attempts, &["c"]);
         assert_eq!(attempts.undeleted.len(), 1);
@@ -116,12 +208,44 @@ mod tests {
     fn an_answer_that_a_pod_is_gone_is_believed_once_and_about_its_version_after_each_change() {
         let mut attempts = Attempts::default();
         wave(&mut attempts, &["a"]);
-        assert!(attempts.believe_gone(&pod("a", "1"), false));
+        assert!(gone(&mut attempts, "1", false));
         assert!(!attempts.has_failed(&"a".into()));
-        assert!(!attempts.believe_gone(&pod("a", "2"), false));
-        assert!(!attempts.believe_gone(&pod("a", "2"), true), "that version was believed before");
-        assert!(attempts.believe_gone(&pod("a", "3"), true));
+        assert!(!gone(&mut attempts, "2", false));
+        assert!(!gone(&mut attempts, "2", true), "that version was believed before");
+        assert!(gone(&mut attempts, "3", true));
         attempts.retain(|_| false);
-        assert!(attempts.believe_gone(&pod("a", "3"), false), "the pod was gone in between");
+        assert!(gone(&mut attempts, "3", false), "the pod was gone in between");
+    }
+
+    #[test]
+    fn a_wave_ends_after_some_refusals_of_a_kind_and_the_next_one_risks_no_more() {
+        let mut attempts = Attempts::default();
+        assert_eq!(wave(&mut attempts, &["a", "b", "c", "d"]), usize::MAX);
+        refuse(&mut attempts, "a", Cause::Refused("x".to_owned()));
+        refuse(&mut attempts, "b", Cause::Invalid("x".to_owned()));
+        refuse(&mut attempts, "c", Cause::Refused("x".to_owned()));
+        assert!(attempts.wave_goes_on());
+        refuse(&mut attempts, "d", Cause::Refused("x".to_owned()));
+        assert!(!attempts.wave_goes_on());
+        assert!(attempts.end_wave().is_some());
+        assert_eq!(wave(&mut attempts, &["a"]), MAX_REFUSALS);
+        assert!(attempts.wave_goes_on());
+        refuse(&mut attempts, "a", Cause::Forbidden("x".to_owned()));
+        assert!(!attempts.wave_goes_on(), "all deletions would be refused");
+    }
+
+    #[test]
+    fn a_refusal_keeps_its_words_if_only_the_pod_is_another_and_ends_with_a_wave_that_meets_none() {
+        let mut attempts = Attempts::default();
+        let mut refused = |name: &str| {
+            wave(&mut attempts, &[name]);
+            refuse(&mut attempts, name, Cause::Blocked("x".to_owned()));
+            attempts.end_wave().map(|error| error.to_string())
+        };
+        let first = refused("a");
+        assert_eq!(refused("b"), first);
+        wave(&mut attempts, &["c"]);
+        deleted(&mut attempts, "c");
+        assert!(attempts.end_wave().is_none());
     }
 }

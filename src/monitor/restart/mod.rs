@@ -10,6 +10,7 @@ pub(crate) mod plan;
 pub(crate) mod progress;
 pub(crate) mod seen;
 pub(crate) mod standing;
+pub(crate) mod wave;
 
 use std::time::Duration;
 
