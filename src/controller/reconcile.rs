@@ -64,7 +64,7 @@ impl Reconciler {
             Ok(policy) => self.reconcile_spec(&policy, status, &latest, scheduling).await,
             Err(text) => {
                 scheduling.end_turn();
-                self.restarts.record_deletions(&mut status, &self.context.shared);
+                self.restarts.record_deletions(&mut status);
                 self.restarts.hold();
                 self.memory.forget_readings();
                 self.memory.update_status(&self.context, status, &Situation::InvalidSpec(&text)).await?;
@@ -105,7 +105,7 @@ impl Reconciler {
         let notices = self.announce(&status, quiet.as_ref(), &look, finding);
         let decision = decide(policy, &status, &look, quiet.as_ref(), request.as_ref(), moment);
         if !matches!(decision, Decision::Resume(..)) {
-            self.restarts.record_deletions(&mut status, &self.context.shared);
+            self.restarts.record_deletions(&mut status);
         }
         let interruption = interruption(policy, &status, quiet.as_ref());
         let counted = self.memory.status().and_then(|status| status.pods);
@@ -184,7 +184,7 @@ impl Reconciler {
 
     /// Waits until the pods of the restart under way are worth another step, or until their watch fails.
     pub(crate) async fn worth_a_step(&mut self) -> Result<(), Error> {
-        self.restarts.worth_a_pass(&self.context.shared).await
+        self.restarts.worth_a_pass(&self.context.client).await
     }
 
     /// Logs once why the pods of the restart cannot be watched. If the API server is unreachable, the next list reports

@@ -8,8 +8,8 @@
 mod owners;
 mod pass;
 mod pod_watch;
-mod rollout;
 mod snapshots;
+mod watched;
 mod wave;
 
 use std::sync::Arc;
@@ -18,14 +18,15 @@ use std::time::{Duration, Instant};
 use tracing::info;
 
 use self::pass::{Basis, Pass};
-use self::rollout::Rollout;
 use self::snapshots::Snapshots;
+use self::watched::Watched;
 use super::clock::timer_now;
 use super::context::Context;
 use super::limits::Owners;
 use super::requeue::Requeue;
-use super::shared::{ListInterest, Listing, Shared};
+use super::shared::{ListInterest, Listing};
 use super::step::{Step, quiet_period};
+use crate::kube::client::Client;
 use crate::kube::error::{Cause, Error};
 use crate::kube::list::Selection;
 use crate::kube::{PODS, ServerTime};
@@ -33,6 +34,7 @@ use crate::monitor::decide::{Decision, Quiet};
 use crate::monitor::hold::{back_off, may_begin};
 use crate::monitor::notice;
 use crate::monitor::report::{self, Progress, Situation};
+use crate::monitor::restart::machine::Machine;
 use crate::monitor::restart::plan::{Plan, Skipped};
 use crate::monitor::spec::Policy;
 use crate::monitor::status::{Begun, Canary, CanaryState, Restart, Status, Why};
@@ -44,7 +46,7 @@ const RECHECK: Duration = Duration::from_secs(60);
 #[derive(Default)]
 pub(crate) struct Restarts {
     /// Boxed, because most ConfigMonitors have none.
-    rollout: Option<Box<Rollout>>,
+    watched: Option<Box<Watched>>,
     snapshots: Snapshots,
     /// The start time of the last restart that this keeper has begun or tried to begin: no other process has deleted
     /// pods for it.
@@ -84,7 +86,7 @@ impl Restarts {
         }
         match decision {
             Decision::Resume(..) | Decision::Read => {}
-            Decision::Settled => self.rollout = None,
+            Decision::Settled => self.watched = None,
             _ => self.hold(),
         }
     }
@@ -93,27 +95,27 @@ impl Restarts {
     /// interrupted. A plan made again after the API server has forgotten the list would use creation times, and might
     /// contain pods that this restart created.
     pub(crate) fn end(&mut self) {
-        self.rollout = None;
+        self.watched = None;
     }
 
     /// Records in the status what the restart under way has deleted, because it may not go on, or goes to the history.
-    pub(crate) fn record_deletions(&mut self, status: &mut Status, shared: &Shared) {
-        let Some(rollout) = &self.rollout else { return };
+    pub(crate) fn record_deletions(&mut self, status: &mut Status) {
+        let Some(machine) = self.watched.as_ref().map(|watched| &watched.machine) else { return };
         if let Some(restart) = &mut status.restart
             && let Some(begun) = restart.begun.clone()
         {
-            if rollout.deleted != begun.deleted && rollout.is_of(restart, &begun) {
-                restart.begun = Some(rollout.to_write(begun, shared).0);
+            if machine.deleted() != begun.deleted && machine.is_of(restart, &begun) {
+                restart.begun = Some(machine.to_write(begun).0);
             }
-        } else if let Some(last) = status.history.first_mut().filter(|last| rollout.is_superseded_in(last)) {
-            last.replaced = rollout.deleted;
+        } else if let Some(last) = status.history.first_mut().filter(|last| machine.is_superseded_in(last)) {
+            last.replaced = machine.deleted();
         }
     }
 
     /// The plan is kept, because the restart may go on later.
     pub(crate) fn hold(&mut self) {
-        if let Some(rollout) = &mut self.rollout {
-            rollout.hold();
+        if let Some(watched) = &mut self.watched {
+            watched.hold();
         }
     }
 
@@ -153,7 +155,7 @@ impl Restarts {
                 step.status.complete(&restart.contents, None, left, now);
             }
             step.report_settled().await?;
-            (self.rollout, self.snapshots) = (None, Snapshots::default());
+            (self.watched, self.snapshots) = (None, Snapshots::default());
             context.publish(&notices, &step.memory.identities()).await;
             info!(source = policy.source(), "no pod to restart");
             return Ok(Requeue::At(None));
@@ -164,10 +166,10 @@ impl Restarts {
             .map(|canary| Canary { pods: canary.pods.of(plan.len()).min(plan.len()), state: CanaryState::Replacing });
         let begun = Begun { canary, ..Begun::new(now, policy.selector.to_query(), plan.len()) };
         self.begun_at = Some(begun.started_at);
-        let mut rollout = Rollout::new(policy, plan, &restart, &begun);
+        let mut watched = Watched::new(Machine::new(policy, plan, &restart, &begun, context.shared.own_pod.clone()));
         let turns_ended = listing.turns_ended;
-        rollout.observe_list(listing, interest, &context.name);
-        if let Some(owners) = lacks_turn(&mut step, &rollout, Some(turns_ended)) {
+        watched.listed(listing, interest, &context.name);
+        if let Some(owners) = lacks_turn(&mut step, &watched.machine, Some(turns_ended)) {
             step.update_status(&Situation::WaitingForOtherRestart).await?;
             return Ok(Requeue::OnTurn(owners));
         }
@@ -178,9 +180,9 @@ impl Restarts {
         self.snapshots.forget();
         let began_at = begun.started_at;
         context.log(&notices);
-        let rollout = self.rollout.insert(rollout);
-        rollout.started = notices.iter().find(|notice| notice.reason == "RestartStarted").cloned();
-        let requeue = Pass { step: &mut step, restart, begun, rollout }.run(Basis::Confirmed(confirmed)).await;
+        let watched = self.watched.insert(watched);
+        watched.started = notices.iter().find(|notice| notice.reason == "RestartStarted").cloned();
+        let requeue = Pass { step: &mut step, restart, begun, watched }.run(Basis::Confirmed(confirmed)).await;
         step.scheduling.end_turn();
         // After the deletions, which are urgent.
         context.emit_events(&notices, &step.memory.identities(), began_at).await;
@@ -197,58 +199,58 @@ impl Restarts {
         let (context, policy) = (step.context, step.policy);
         // The status may still say that the restart is interrupted, or name other sources.
         step.record_restart(restart.clone(), &Situation::RestartInProgress(Progress::new(&begun))).await?;
-        let rollout = self.known(&step, &restart, &begun).await?;
-        rollout.catch_up(&context.shared).await;
-        let write_at = rollout.unwritten.map(|(write_at, _)| write_at);
+        let watched = self.known(&step, &restart, &begun).await?;
+        watched.catch_up(&context.client).await;
+        let write_at = watched.machine.write_at();
         if write_at.is_some_and(|at| at <= timer_now()) {
-            let (begun, progress) = rollout.to_write(begun, &context.shared);
+            let (begun, progress) = watched.machine.to_write(begun);
             step.status.restart = Some(Box::new(Restart { begun: Some(begun), ..restart }));
             step.update_status(&Situation::RestartInProgress(progress)).await?;
-            return Ok(rollout.written(&context.shared));
+            return Ok(watched.written(&context.client));
         }
         let now = context.client.server_now();
-        let basis = if rollout.watch_suffices(&context.shared, now) {
+        let basis = if watched.is_watching() && watched.machine.standing_at(now).next.is_shown_by_watch() {
             // No old pod is left according to the watch, so the pass only reads the owners and writes the status.
-            rollout.trust_watch(now);
+            watched.machine.trust_watch(now);
             Basis::Watched
         } else {
-            if let Some(until) = rollout.pace.not_before(timer_now()) {
+            if let Some(until) = watched.machine.pace.not_before(timer_now()) {
                 return Ok(Requeue::Later(write_at.map_or(until, |write_at| write_at.min(until))));
             }
-            if let Some(owners) = lacks_turn(&mut step, rollout, None) {
+            if let Some(owners) = lacks_turn(&mut step, &watched.machine, None) {
                 return Ok(Requeue::OnTurn(owners));
             }
             // This is the last list of the pass, so the pass uses only what it shows.
             let (listing, interest) = list_pods(context, policy, timer_now()).await?;
             let turns_ended = listing.turns_ended;
-            rollout.observe_list(listing, interest, &context.name);
-            if let Some(owners) = lacks_turn(&mut step, rollout, Some(turns_ended)) {
+            watched.listed(listing, interest, &context.name);
+            if let Some(owners) = lacks_turn(&mut step, &watched.machine, Some(turns_ended)) {
                 // The pods have other owners now, and this list may not show the deletions of other turns with them.
                 return Ok(Requeue::OnTurn(owners));
             }
             Basis::Listed
         };
-        let requeue = Pass { step: &mut step, restart, begun, rollout }.run(basis).await;
+        let requeue = Pass { step: &mut step, restart, begun, watched }.run(basis).await;
         step.scheduling.end_turn();
         requeue
     }
 
     /// Returns the restart under way, which an earlier process may have begun.
-    async fn known(&mut self, step: &Step<'_>, restart: &Restart, begun: &Begun) -> Result<&mut Rollout, Error> {
+    async fn known(&mut self, step: &Step<'_>, restart: &Restart, begun: &Begun) -> Result<&mut Watched, Error> {
         let Step { context, policy, .. } = *step;
-        let mut rollout = match self.rollout.take().filter(|rollout| rollout.is_of(restart, begun)) {
-            Some(rollout) => rollout,
+        let mut watched = match self.watched.take().filter(|watched| watched.machine.is_of(restart, begun)) {
+            Some(watched) => watched,
             None => {
                 let plan = self.snapshots.recall(context, policy, restart, begun).await?;
-                let mut rollout = Rollout::new(policy, plan, restart, begun);
+                let mut machine = Machine::new(policy, plan, restart, begun, context.shared.own_pod.clone());
                 if self.begun_at != Some(begun.started_at) {
-                    rollout.resume();
+                    machine.resume();
                 }
-                rollout
+                Watched::new(machine)
             }
         };
-        rollout.update(policy, begun);
-        Ok(self.rollout.insert(rollout))
+        watched.update(policy, begun);
+        Ok(self.watched.insert(watched))
     }
 
     /// Reports that the canary has failed. Now and then looks whether somebody else has replaced the other pods, which
@@ -261,10 +263,10 @@ impl Restarts {
             && let Some(begun) = restart.begun.clone()
         {
             let (context, policy) = (step.context, step.policy);
-            let rollout = self.known(&step, &restart, &begun).await?;
+            let watched = self.known(&step, &restart, &begun).await?;
             let (listing, interest) = list_pods(context, policy, now).await?;
-            rollout.observe_list(listing, interest, &context.name);
-            if let Some(requeue) = (Pass { step: &mut step, restart, begun, rollout }).complete_if_over().await? {
+            watched.listed(listing, interest, &context.name);
+            if let Some(requeue) = (Pass { step: &mut step, restart, begun, watched }).complete_if_over().await? {
                 return Ok(requeue);
             }
             self.recheck_at = Some(now + RECHECK);
@@ -274,16 +276,16 @@ impl Restarts {
     }
 
     /// Waits until the pods of the restart under way are worth another pass, or until their watch fails.
-    pub(crate) async fn worth_a_pass(&mut self, shared: &Shared) -> Result<(), Error> {
-        match &mut self.rollout {
-            Some(rollout) => Box::pin(rollout.worth_a_pass(shared)).await,
+    pub(crate) async fn worth_a_pass(&mut self, client: &Client) -> Result<(), Error> {
+        match &mut self.watched {
+            Some(watched) => Box::pin(watched.worth_a_pass(client)).await,
             None => std::future::pending().await,
         }
     }
 
     /// Records that the pods cannot be watched, and returns whether this must be logged.
     pub(crate) fn record_watch_fault(&mut self, cause: &Cause) -> bool {
-        self.rollout.as_mut().is_some_and(|rollout| rollout.watch_faults.record(cause).1)
+        self.watched.as_mut().is_some_and(|watched| watched.watch_faults.record(cause).1)
     }
 }
 
@@ -295,9 +297,9 @@ pub(crate) async fn count(context: &Context, policy: &Policy, not_before: Instan
 
 /// Returns the owners of the pods if there is a budget and this keeper has no turn with them. `turns_ended` is the
 /// number of turns that had ended when the pods were listed: a turn that was free only later does not count.
-fn lacks_turn(step: &mut Step<'_>, rollout: &Rollout, turns_ended: Option<u64>) -> Option<Owners> {
+fn lacks_turn(step: &mut Step<'_>, machine: &Machine, turns_ended: Option<u64>) -> Option<Owners> {
     step.policy.max_unavailable?;
-    let owners = rollout.owners();
+    let owners = machine.owners();
     (!step.scheduling.try_turn(&step.context.shared, &owners, turns_ended)).then_some(owners)
 }
 

@@ -4,22 +4,15 @@ use std::sync::Arc;
 
 use futures_util::{StreamExt, stream};
 
+use crate::kube::PODS;
 use crate::kube::client::Client;
 use crate::kube::error::{Cause, Error};
 use crate::kube::list::Selection;
-use crate::kube::objects::{Owner, Pod, Workload};
-use crate::kube::{PODS, Resource};
-use crate::monitor::restart::standing::{OwnerState, OwnerStates};
+use crate::kube::objects::{Pod, Workload};
+use crate::monitor::restart::standing::{OwnerQuery, OwnerState, OwnerStates};
 use crate::monitor::spec::Policy;
 
 const CONCURRENT_READS: usize = 16;
-
-pub(super) struct OwnerQuery {
-    pub(super) owner: Arc<Owner>,
-    pub(super) resource: Resource,
-    /// The number of selected pods that the owner has.
-    pub(super) selected: usize,
-}
 
 /// Returns the states of the owners that could be read, and one failure, if there was one.
 pub(super) async fn read_states(

@@ -2,9 +2,9 @@
 
 use tracing::{info, warn};
 
-use super::rollout::Rollout;
+use super::watched::Watched;
 use super::{owners, skipped, wave};
-use crate::controller::clock::timer_now;
+use crate::controller::clock::{now, timer_now};
 use crate::controller::context::Context;
 use crate::controller::memory::{Confirmed, Verdict};
 use crate::controller::requeue::Requeue;
@@ -23,7 +23,7 @@ pub(super) struct Pass<'a, 'b> {
     pub(super) step: &'a mut Step<'b>,
     pub(super) restart: Restart,
     pub(super) begun: Begun,
-    pub(super) rollout: &'a mut Rollout,
+    pub(super) watched: &'a mut Watched,
 }
 
 /// How a pass knows its pods, and so what it may do.
@@ -57,19 +57,18 @@ impl Pass<'_, '_> {
     /// Deletes the pods that may go, or completes the restart, or waits.
     pub(super) async fn run(mut self, basis: Basis) -> Result<Requeue, Error> {
         let (context, policy) = (self.step.context, self.step.policy);
-        self.rollout.begin_pass(&self.begun, &context.shared);
-        let remaining = self.rollout.standing(&context.shared, self.rollout.seen_at).remaining;
-        if policy.max_unavailable.is_some() || remaining == 0 || self.rollout.is_proving() {
+        self.watched.machine.begin_pass(&self.begun, context.client.server_now());
+        if self.watched.machine.needs_owners() {
             self.read_owners().await?;
             if matches!(basis, Basis::Watched) {
-                self.rollout.catch_up(&context.shared).await;
-                if !self.rollout.is_watching() {
+                self.watched.catch_up(&context.client).await;
+                if !self.watched.is_watching() {
                     return Ok(Requeue::Now);
                 }
-                self.rollout.trust_watch(context.client.server_now());
+                self.watched.machine.trust_watch(context.client.server_now());
             }
         }
-        let standing = self.rollout.standing(&context.shared, self.rollout.seen_at);
+        let standing = self.watched.machine.standing();
         let is_moving = standing.on_their_way > 0;
         let Standing { next, remaining, lacking, .. } = standing;
         let sweep = match (&next, basis) {
@@ -87,14 +86,15 @@ impl Pass<'_, '_> {
                 Verdict::Confirmed(confirmed) => self.delete(uids, confirmed, is_moving).await?,
                 Verdict::Changed => return Ok(Requeue::Now),
                 Verdict::Gone => {
-                    self.rollout.hold();
+                    self.watched.hold();
                     return Ok(Requeue::missing());
                 }
             },
             (Move::Wait(_), _) => Sweep::default(),
         };
         self.step.scheduling.end_turn();
-        self.rollout.record_pass(sweep.deleted, remaining, lacking, context.client.server_now());
+        self.watched.has_news = false;
+        self.watched.machine.record_pass(sweep.deleted, remaining, lacking, context.client.server_now());
         if sweep.is_cut_short && sweep.refusal.is_none() && sweep.deleted == 0 {
             // A write would say that nothing is in the way, until the next list shows whether something is.
             return Ok(Requeue::Now);
@@ -105,31 +105,34 @@ impl Pass<'_, '_> {
         }
         let is_expected = sweep.is_expected(is_moving);
         let hindrance = sweep.refusal.as_ref().map(|error| Hindrance { error, is_expected });
-        let (begun, situation, due) = self.rollout.end_pass(self.begun, &next, hindrance, &context.shared);
+        let now = now(&context.client);
+        let is_stalled = self.watched.machine.check_deadline(now.server);
+        let is_watched = self.watched.watch(!is_stalled, &context.shared.limits);
+        let (begun, situation, due) = self.watched.machine.end_pass(self.begun, &next, hindrance, is_watched, now);
         self.step.status.restart = Some(Box::new(Restart { begun: Some(begun), ..self.restart }));
         let is_cut_short = sweep.is_cut_short && sweep.refusal.is_none();
         let is_calm = !is_cut_short && matches!(situation, Situation::RestartInProgress(_));
         let may_wait = is_calm && policy.max_unavailable.is_none() && sweep.deleted > 0;
         // Every old pod is terminating, so the next write may be that the restart is over.
-        if may_wait && self.rollout.standing(&context.shared, self.rollout.seen_at).waiting == 0 {
-            return Ok(Requeue::At(Some(self.rollout.write_later(due))));
+        if may_wait && self.watched.machine.standing().waiting == 0 {
+            return Ok(Requeue::At(Some(self.watched.machine.write_later(due, timer_now()))));
         }
         self.step.update_status(&situation).await?;
-        self.rollout.unwritten = None;
-        announce(context, self.rollout).await;
+        self.watched.machine.written();
+        announce(context, self.watched).await;
         Ok(if is_cut_short { Requeue::Now } else { Requeue::At(Some(due)) })
     }
 
     /// Completes a restart whose canary has failed if somebody else has replaced all other pods, and all have been ready
     /// for the time of a canary.
     pub(super) async fn complete_if_over(mut self) -> Result<Option<Requeue>, Error> {
-        let (shared, seen_at) = (&self.step.context.shared, self.rollout.seen_at);
-        let remaining = self.rollout.standing(shared, seen_at).remaining;
-        if remaining > 0 || !self.rollout.selects_as(&self.begun) || !self.rollout.is_proven_by_others(&self.begun) {
+        let machine = &self.watched.machine;
+        let is_left = machine.standing().remaining > 0;
+        if is_left || !machine.selects_as(&self.begun) || !machine.is_proven_by_others(&self.begun) {
             return Ok(None);
         }
         self.read_owners().await?;
-        let standing = self.rollout.standing(shared, seen_at);
+        let standing = self.watched.machine.standing();
         let stuck: Vec<String> = standing.stuck.iter().map(|name| (*name).to_owned()).collect();
         if standing.next == Move::Done { self.complete(&stuck).await.map(Some) } else { Ok(None) }
     }
@@ -139,9 +142,10 @@ impl Pass<'_, '_> {
     /// restart is over, not what is deleted.
     async fn read_owners(&mut self) -> Result<(), Error> {
         let (context, policy, began) = (self.step.context, self.step.policy, timer_now());
-        let owners = self.rollout.owners_to_read();
+        let owners = self.watched.machine.owners_to_read();
         let (states, failure) = owners::read_states(&context.client, policy, owners).await;
-        self.rollout.observe_owners(states, timer_now().saturating_duration_since(began));
+        let read_at = timer_now();
+        self.watched.machine.owners_read(states, read_at.saturating_duration_since(began), read_at);
         match failure {
             // With a budget a failed read fails the step, so a success says nothing about the deletions.
             None if policy.max_unavailable.is_some() => {}
@@ -150,7 +154,7 @@ impl Pass<'_, '_> {
                 return Err(error);
             }
             Some(error) => {
-                if self.rollout.faults.record(&error.cause).1 {
+                if self.watched.faults.record(&error.cause).1 {
                     warn!(%error, "desired replicas unknown; assuming the pods at the start of the restart");
                 }
             }
@@ -160,26 +164,26 @@ impl Pass<'_, '_> {
 
     /// Deletes pods in a wave, and logs a refusal that is new.
     async fn delete(&mut self, uids: &[Uid], confirmed: Confirmed, is_moving: bool) -> Result<Sweep, Error> {
-        let (context, rollout) = (self.step.context, &mut *self.rollout);
-        let (before, listed, mut needs_list) = (rollout.deleted, rollout.listed_at, false);
-        let wave = rollout.begin_wave(uids);
+        let Watched { machine, listed_at, .. } = &mut *self.watched;
+        let (context, before, mut needs_list) = (self.step.context, machine.deleted(), false);
+        let wave = machine.begin_wave(uids);
         let hear = |pod: &Pod, answer: Answer| {
             if matches!(answer, Answer::Deleted { here: true, .. })
-                && let Some(read_at) = rollout.first_deletion()
+                && let Some(read_at) = machine.first_deletion()
             {
                 context.tally.first_deletion(context.client.server_now().since(read_at));
             }
-            needs_list |= rollout.answered(pod, answer);
-            rollout.attempts.wave_goes_on()
+            needs_list |= machine.answered(pod, answer);
+            machine.wave_goes_on()
         };
-        let is_whole = wave::send(self.step, wave, listed, confirmed, hear).await;
+        let is_whole = wave::send(self.step, wave, *listed_at, confirmed, hear).await;
         let is_cut_short = !is_whole || needs_list;
-        let sweep = Sweep { deleted: rollout.deleted - before, refusal: rollout.end_wave(), is_cut_short };
+        let sweep = Sweep { deleted: machine.deleted() - before, refusal: machine.end_wave(), is_cut_short };
         match &sweep.refusal {
             Some(error) if error.cause == Cause::Stopped => return Err(error.clone()),
             Some(error) => {
-                if !sweep.is_expected(is_moving) && self.rollout.faults.record(&error.cause).1 {
-                    let pods = self.rollout.undeleted().len();
+                if !sweep.is_expected(is_moving) && self.watched.faults.record(&error.cause).1 {
+                    let pods = self.watched.machine.undeleted().len();
                     warn!(%error, pods, "pods not deleted");
                 }
             }
@@ -189,7 +193,7 @@ impl Pass<'_, '_> {
     }
 
     fn record_success(&mut self) {
-        if self.rollout.faults.recovered() {
+        if self.watched.faults.recovered() {
             info!("restart no longer blocked");
         }
     }
@@ -197,8 +201,7 @@ impl Pass<'_, '_> {
     /// Records the state of the canary. The other pods are deleted only once the status says `Passed`.
     async fn judge_canary(self, state: CanaryState) -> Result<Requeue, Error> {
         self.step.scheduling.end_turn();
-        let context = self.step.context;
-        let (begun, progress) = self.rollout.to_write(self.begun, &context.shared);
+        let (begun, progress) = self.watched.machine.to_write(self.begun);
         let canary = begun.canary.clone().map(|canary| Canary { state: state.clone(), ..canary });
         let restart = Restart { begun: Some(Begun { canary, ..begun }), ..self.restart };
         self.step.status.restart = Some(Box::new(restart));
@@ -207,7 +210,7 @@ impl Pass<'_, '_> {
             _ => Situation::RestartInProgress(progress),
         };
         self.step.update_status(&situation).await?;
-        self.rollout.unwritten = None;
+        self.watched.machine.written();
         match state {
             CanaryState::Baking { .. } => info!("canary available"),
             CanaryState::Passed => info!("canary passed"),
@@ -220,9 +223,9 @@ impl Pass<'_, '_> {
     async fn complete(mut self, stuck: &[String]) -> Result<Requeue, Error> {
         self.step.scheduling.end_turn();
         self.record_success();
-        let Self { step, restart, begun, rollout } = self;
+        let Self { step, restart, begun, watched } = self;
         let now = step.context.client.server_now();
-        let (begun, left) = rollout.result(begun, step.context.shared.own_pod.as_ref());
+        let (begun, left) = watched.machine.result(begun);
         let left = skipped(&step.status, restart.revert, &left);
         let (changed, why) = (report::changed(&step.status), step.status.why());
         let mut sources = step.status.changed(&restart.contents);
@@ -230,23 +233,23 @@ impl Pass<'_, '_> {
             sources = step.policy.sources.iter().map(|source| source.name.clone()).collect();
         }
         step.status.complete(&restart.contents, Some(&begun), left, now);
-        step.status.pods = Some(rollout.pods.len());
+        step.status.pods = Some(watched.machine.selected());
         step.report_settled().await?;
         let notice = notice::completed(&changed, why, sources, &begun, stuck, now);
         step.context.publish(std::slice::from_ref(&notice), &step.memory.identities()).await;
-        announce(step.context, rollout).await;
-        step.context.emit_events_at(&rollout.controllers(), &notice, now).await;
+        announce(step.context, watched).await;
+        step.context.emit_events_at(&watched.machine.controllers(), &notice, now).await;
         // Nothing else wakes the keeper for a request that came during this restart.
         Ok(if step.memory.is_requested() { Requeue::Now } else { Requeue::At(None) })
     }
 }
 
 /// Emits the Event about the start at the controllers of the pods, once these are known.
-async fn announce(context: &Context, rollout: &mut Rollout) {
-    let controllers = rollout.controllers();
+async fn announce(context: &Context, watched: &mut Watched) {
+    let controllers = watched.machine.controllers();
     if !controllers.is_empty()
-        && let Some(started) = rollout.started.take()
+        && let Some(started) = watched.started.take()
     {
-        context.emit_events_at(&controllers, &started, rollout.started_at()).await;
+        context.emit_events_at(&controllers, &started, watched.machine.started_at()).await;
     }
 }

@@ -2,22 +2,32 @@
 //!
 //! No I/O and no clock: pods, owners, answers and times come as arguments. `controller::restart` asks and carries out.
 
-pub(crate) mod attempts;
+mod attempts;
 mod budget;
-pub(crate) mod canary;
-pub(crate) mod pace;
+mod canary;
+pub(crate) mod machine;
+mod pace;
 pub(crate) mod plan;
 pub(crate) mod progress;
-pub(crate) mod seen;
+mod seen;
 pub(crate) mod standing;
 pub(crate) mod wave;
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+use crate::kube::ServerTime;
 
 /// Times are whole seconds: two events this far apart may have been simultaneous.
 const SLACK: Duration = Duration::from_secs(1);
 /// The tolerated clock skew between two API servers.
 const SKEW: Duration = Duration::from_secs(10);
+
+/// Both clocks at one moment. Waits use `timer`; whatever is compared with an object uses `server`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Now {
+    pub(crate) timer: Instant,
+    pub(crate) server: ServerTime,
+}
 
 #[cfg(test)]
 mod tests;

@@ -9,7 +9,7 @@ use super::canary::{CanarySight, Proof, Verdict};
 use super::plan::{AtStart, Plan, exempt};
 use super::{SKEW, SLACK};
 use crate::kube::objects::{Owner, Pod};
-use crate::kube::{ServerTime, Uid};
+use crate::kube::{Resource, ServerTime, Uid};
 use crate::monitor::spec::Policy;
 use crate::monitor::status::CanaryState;
 
@@ -26,6 +26,14 @@ pub(crate) struct OwnerState {
     pub(crate) failure: Option<String>,
     /// The owner's own controller, such as the Deployment of a ReplicaSet.
     pub(crate) controller: Option<Arc<Owner>>,
+}
+
+/// An owner whose state is to be read.
+pub(crate) struct OwnerQuery {
+    pub(crate) owner: Arc<Owner>,
+    pub(crate) resource: Resource,
+    /// The number of selected pods that the owner has.
+    pub(crate) selected: usize,
 }
 
 /// The state of the owners of the pods. An owner that is missing here is expected to have the pods that were selected
@@ -102,6 +110,18 @@ pub(crate) enum Move {
     Wait(Option<ServerTime>),
     Canary(CanaryState),
     Done,
+}
+
+impl Move {
+    /// Returns whether a watch shows enough for this move, which must delete nothing. To pass or fail a canary takes a
+    /// list: a watch may be stalled, or lag behind the last list.
+    pub(crate) fn is_shown_by_watch(&self) -> bool {
+        match self {
+            Self::Done => true,
+            Self::Canary(state) => state.is_baking(),
+            Self::Remove(_) | Self::Wait(_) => false,
+        }
+    }
 }
 
 /// The selected pods, by what becomes of them. Finished and exempt ones are missing.
