@@ -17,7 +17,7 @@ use crate::kube::client::Client;
 use crate::kube::objects::{MetadataOnly, Undecodable};
 use crate::kube::watch::Event;
 use crate::monitor::ConfigMonitor;
-use crate::monitor::source::Kind;
+use crate::monitor::content::Kind;
 
 /// The namespaces in which an operator works.
 #[derive(Clone, Debug, PartialEq, Eq)]

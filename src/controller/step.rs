@@ -1,7 +1,7 @@
 //! A step of a keeper whose spec is valid, and its writes of the status.
 
 use super::context::Context;
-use super::memory::{Confirmed, Memory, Verdict};
+use super::memory::{Confirmation, Confirmed, Memory};
 use super::scheduling::Scheduling;
 use crate::kube::error::Error;
 use crate::monitor::report::Situation;
@@ -38,7 +38,7 @@ impl Step<'_> {
         Ok(confirmed)
     }
 
-    pub(crate) async fn confirm(&mut self) -> Result<Verdict, Error> {
+    pub(crate) async fn confirm(&mut self) -> Result<Confirmation, Error> {
         self.memory.confirm(self.context).await
     }
 

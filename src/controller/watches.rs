@@ -15,7 +15,8 @@ use crate::kube::list::Selection;
 use crate::kube::objects::MetadataOnly;
 use crate::kube::watch::{Event, watch};
 use crate::kube::{Action, Resource};
-use crate::monitor::source::{Kind, SourceName};
+use crate::monitor::content::Kind;
+use crate::monitor::source::SourceName;
 use crate::monitor::{CONFIG_MONITORS, ConfigMonitor};
 
 /// The interval at which the watch on all Secrets is retried while its right is missing. The right may be missing on

@@ -8,8 +8,33 @@ use hmac::{Hmac, KeyInit, Mac};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use super::source::Kind;
 use crate::kube::objects::DataObject;
+use crate::kube::{CONFIG_MAPS, Resource, SECRETS};
+
+/// The kind of a source.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum Kind {
+    /// A ConfigMap.
+    ConfigMap,
+    /// A Secret.
+    Secret,
+}
+
+impl Kind {
+    pub(crate) fn resource(self) -> Resource {
+        match self {
+            Self::ConfigMap => CONFIG_MAPS,
+            Self::Secret => SECRETS,
+        }
+    }
+
+    /// Returns whether who may read a ConfigMonitor need not be allowed to read its sources of this kind. Then the hash
+    /// is keyed, no message names a key, no Event reveals the UID, and the right to watch the kind may be missing on
+    /// purpose.
+    pub(crate) fn is_confidential(self) -> bool {
+        self == Self::Secret
+    }
+}
 
 /// The prefix that names the framing of hashed content. Another framing gets another prefix.
 const PREFIX: &str = "sha256:";

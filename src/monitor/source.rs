@@ -6,35 +6,8 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::content::{ContentHash, UnknownHash};
-use super::spec::Spec;
+use super::content::{ContentHash, Kind, UnknownHash};
 use crate::kube::names::is_dns_subdomain;
-use crate::kube::{CONFIG_MAPS, Resource, SECRETS};
-
-/// The kind of a source.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub enum Kind {
-    /// A ConfigMap.
-    ConfigMap,
-    /// A Secret.
-    Secret,
-}
-
-impl Kind {
-    pub(crate) fn resource(self) -> Resource {
-        match self {
-            Self::ConfigMap => CONFIG_MAPS,
-            Self::Secret => SECRETS,
-        }
-    }
-
-    /// Returns whether who may read a ConfigMonitor need not be allowed to read its sources of this kind. Then the hash
-    /// is keyed, no message names a key, no Event reveals the UID, and the right to watch the kind may be missing on
-    /// purpose.
-    pub(crate) fn is_confidential(self) -> bool {
-        self == Self::Secret
-    }
-}
 
 /// The identity of a source. A ConfigMonitor names no object twice.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -87,18 +60,8 @@ pub struct Source {
     pub(crate) optional: bool,
 }
 
-/// Checks the sources of a spec: a short form for a single source, or a list.
-pub(super) fn sources(spec: &Spec) -> Result<Vec<Source>, String> {
-    match (&spec.config_map, &spec.config_map_lower_case, &spec.sources) {
-        (Some(name), None, None) | (None, Some(name), None) => {
-            Ok(vec![source(Kind::ConfigMap, name, spec.keys.as_deref(), false)?])
-        }
-        (None, None, Some(sources)) if !sources.is_empty() => list(sources),
-        (..) => Err("exactly one of configMap, configmap and sources is required".to_owned()),
-    }
-}
-
-fn list(sources: &[SourceSpec]) -> Result<Vec<Source>, String> {
+/// Checks a list of sources.
+pub(super) fn list(sources: &[SourceSpec]) -> Result<Vec<Source>, String> {
     let one = |(index, entry): (usize, &SourceSpec)| {
         let (kind, ObjectSpec { name, keys, optional }) = match (&entry.config_map, &entry.secret) {
             (Some(object), None) => (Kind::ConfigMap, object),
@@ -115,8 +78,8 @@ fn list(sources: &[SourceSpec]) -> Result<Vec<Source>, String> {
     }
 }
 
-/// Checks the name, which becomes a part of a path.
-fn source(kind: Kind, name: &str, keys: Option<&[String]>, optional: bool) -> Result<Source, String> {
+/// Checks the name of a source, which becomes a part of a path.
+pub(super) fn source(kind: Kind, name: &str, keys: Option<&[String]>, optional: bool) -> Result<Source, String> {
     if !is_dns_subdomain(name) {
         return Err(format!("{name:?} is not a valid name of a {}", kind.resource().kind));
     }

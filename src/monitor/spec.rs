@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use strum::IntoStaticStr;
 
+use super::content::Kind;
 use super::selector::Selector;
 use super::source::{self, Source, SourceSpec};
 use super::window::{self, Window, WindowSpec};
@@ -165,7 +166,7 @@ impl Policy {
         let spec: Spec =
             serde_json::from_str(spec.get()).map_err(|error| format!("spec cannot be decoded: {error}"))?;
         Ok(Self {
-            sources: source::sources(&spec)?,
+            sources: sources(&spec)?,
             selector: Selector::new(spec.pod_selector, spec.pod_selector_expressions)?,
             quiet_period: seconds(spec.quiet_period_seconds.unwrap_or(3)),
             max_unavailable: spec.max_unavailable.map(|most| pod_count("maxUnavailable", &most)).transpose()?,
@@ -206,6 +207,17 @@ fn pod_count(field: &str, value: &IntOrString) -> Result<PodCount, String> {
             let percent = text.strip_suffix('%').and_then(|percent| percent.parse().ok());
             percent.map(PodCount::Percent).ok_or_else(|| format!("spec.{field}: {text:?} is not a percentage"))
         }
+    }
+}
+
+/// Checks the sources of a spec: a short form for a single source, or a list.
+fn sources(spec: &Spec) -> Result<Vec<Source>, String> {
+    match (&spec.config_map, &spec.config_map_lower_case, &spec.sources) {
+        (Some(name), None, None) | (None, Some(name), None) => {
+            Ok(vec![source::source(Kind::ConfigMap, name, spec.keys.as_deref(), false)?])
+        }
+        (None, None, Some(sources)) if !sources.is_empty() => source::list(sources),
+        (..) => Err("exactly one of configMap, configmap and sources is required".to_owned()),
     }
 }
 

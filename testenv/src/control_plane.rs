@@ -94,7 +94,7 @@ impl ControlPlane {
         let admin = site.admin()?;
         Ok(Self {
             clients: site.start_clients()?,
-            proxy: Proxy::with_kubectl(admin.clone(), &[]).await?,
+            proxy: Proxy::start(admin.clone(), &[]).await?,
             api_server,
             etcd,
             admin,
@@ -172,6 +172,12 @@ impl ControlPlane {
     pub fn kubectl_with(&self, token: &str) -> Result<Kubectl> {
         let number = self.tokens.fetch_add(1, Ordering::Relaxed);
         self.site.kubectl(&format!("token-{number}"), token)
+    }
+
+    /// Starts a proxy with `token` on any free port, and waits until it listens. `args` may restrict the paths that it
+    /// accepts.
+    pub async fn proxy_with(&self, token: &str, args: &[String]) -> Result<Proxy> {
+        Proxy::start(self.kubectl_with(token)?, args).await
     }
 
     /// Returns a client with the administrator's rights, for the current runtime.

@@ -103,7 +103,7 @@ pub async fn start_proxy(control_plane: &ControlPlane, namespace: &str) -> Proxy
 /// Starts the proxy of this Deployment, as if it were in this namespace.
 pub async fn start_proxy_of(control_plane: &ControlPlane, deployment: &Value, namespace: &str) -> Proxy {
     let token = control_plane.service_account_token(namespace, "configmonitor-operator").await.unwrap();
-    Proxy::start(control_plane, &token, &proxy_args(deployment, namespace, namespace)).await.unwrap()
+    control_plane.proxy_with(&token, &proxy_args(deployment, namespace, namespace)).await.unwrap()
 }
 
 /// Starts one proxy for several namespaces, with the operator's rights in all of them.
@@ -114,7 +114,7 @@ pub async fn share_proxy(control_plane: &ControlPlane, fixtures: &[Fixture]) -> 
     }
     let token = control_plane.service_account_token(names[0], "configmonitor-operator").await.unwrap();
     let args = proxy_args(shipped_deployment(control_plane).await, &format!("({})", names.join("|")), names[0]);
-    Proxy::start(control_plane, &token, &args).await.unwrap()
+    control_plane.proxy_with(&token, &args).await.unwrap()
 }
 
 impl Fixture {

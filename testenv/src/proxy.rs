@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 
 use crate::client::DEADLINE;
-use crate::control_plane::ControlPlane;
 use crate::kubectl::Kubectl;
 use crate::process::Process;
 
@@ -23,13 +22,7 @@ pub struct Proxy {
 }
 
 impl Proxy {
-    /// Starts a proxy with `token` on any free port, and waits until it listens. `args` may restrict the paths that it
-    /// accepts.
-    pub async fn start(control_plane: &ControlPlane, token: &str, args: &[String]) -> Result<Self> {
-        Self::with_kubectl(control_plane.kubectl_with(token)?, args).await
-    }
-
-    pub(crate) async fn with_kubectl(kubectl: Kubectl, args: &[String]) -> Result<Self> {
+    pub(crate) async fn start(kubectl: Kubectl, args: &[String]) -> Result<Self> {
         let log = kubectl.kubeconfig().with_extension("log");
         let (process, port) = launch(&kubectl, 0, args, &log).await?;
         Ok(Self { kubectl, log, args: args.to_owned(), port, process })

@@ -18,8 +18,9 @@ use configmonitor_operator::monitor::{CONFIG_MONITORS, ConfigMonitor};
 use fastrand::Rng;
 use serde_json::{Value, json};
 use simulated_cluster::cluster::Cluster;
+use simulated_cluster::content::data;
 use simulated_cluster::network::{Network, Process};
-use simulated_cluster::state::{self, ClusterState, Owners, Pace, Setting};
+use simulated_cluster::state::{ClusterState, Owners, Pace, Setting};
 use simulated_cluster::{Connection, NAMESPACE};
 use testenv::fixture::{Fixture, install_crd, start_proxy};
 use testenv::{ControlPlane, Proxy};
@@ -307,7 +308,7 @@ impl Real {
         };
         runtime.block_on(async {
             for (name, stored) in config_maps {
-                let object = json!({"metadata": {"name": name}, "data": state::data(stored.content)});
+                let object = json!({"metadata": {"name": name}, "data": data(stored.content)});
                 fixture.create("configmaps", object).await;
             }
             for (name, labels) in pods {

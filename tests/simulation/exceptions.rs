@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use configmonitor_operator::kube::ServerTime;
 use rules::{A_SECOND, Moment};
+use simulated_cluster::content::{Content, Data, Source};
 use simulated_cluster::ledger::{Book, Ledger, Owed, Reading, Write, differ};
-use simulated_cluster::state::{Content, Data, Source};
 
 /// A numbered exception.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

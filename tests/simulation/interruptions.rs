@@ -4,10 +4,11 @@ use std::time::Duration;
 
 use rules::A_SECOND;
 use rules::status::Restart;
+use simulated_cluster::content::hash;
 use simulated_cluster::ledger::{Book, Deletion, Grounds, Ledger, Reading, Write};
 use simulated_cluster::network::Process::First;
 use simulated_cluster::network::{Fate, RequestKind};
-use simulated_cluster::state::{Pace, hash};
+use simulated_cluster::state::Pace;
 
 use crate::examples::{CANARY, EDIT, FROZEN, SETTINGS, deleted_at, play_well, replaced, spec, story};
 use crate::player::Played;

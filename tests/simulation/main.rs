@@ -30,8 +30,8 @@ use configmonitor_operator::monitor::spec::{DeletionPolicy, Spec};
 use rules::status::{Entry, Restart, Status};
 use rules::{A_SECOND, Event, Moment, reported};
 
+use simulated_cluster::content::{Source, hash};
 use simulated_cluster::ledger::{Book, Deletion, End, Grounds, Ledger, Owed, PodRecord, Reading, SKEW, Write};
-use simulated_cluster::state::{Source, hash};
 use simulated_cluster::store::Selection;
 
 use self::exceptions::{Exception, excuse, may_have_left};

@@ -8,10 +8,11 @@ use configmonitor_operator::kube::labels::{LabelSelectorOperator, LabelSelectorR
 use configmonitor_operator::monitor::source::{ObjectSpec, SourceSpec};
 use configmonitor_operator::monitor::spec::{CanarySpec, DeletionPolicy, Spec, UnmanagedPods};
 use simulated_cluster::cluster::Cluster;
+use simulated_cluster::content::{CONFIG_MAPS, KEYS, Source, Values, hash};
 use simulated_cluster::ledger::{End, Ledger};
 use simulated_cluster::network::{Fate, Lease, Network, Process, RequestKind, Sent, WatchFault, Watched};
 use simulated_cluster::processes::{kill, start, stop};
-use simulated_cluster::state::{CONFIG_MAPS, ClusterState, KEYS, Monitor, Setting, Source, Values, hash, name_of};
+use simulated_cluster::state::{ClusterState, Monitor, Setting, name_of};
 use tokio::time::{sleep, timeout};
 
 use crate::story::{Edit, Move, PodCount, Pods, Story, Windows};

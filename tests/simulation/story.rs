@@ -6,8 +6,9 @@ use configmonitor_operator::monitor::spec::IntOrString;
 use configmonitor_operator::monitor::window::WindowSpec;
 use fastrand::Rng;
 
+use simulated_cluster::content::CONFIG_MAPS;
 use simulated_cluster::network::{Fate, Process, RequestKind, Served, WatchFault, Watched};
-use simulated_cluster::state::{CONFIG_MAPS, Owners, Pace};
+use simulated_cluster::state::{Owners, Pace};
 
 /// The selected pods.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

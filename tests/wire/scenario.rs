@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use configmonitor_operator::kube::objects::DataObject;
 use configmonitor_operator::monitor::content::ContentHash;
-use configmonitor_operator::monitor::source::Kind;
+use configmonitor_operator::monitor::content::Kind;
 use serde_json::{Value, json};
 
 use crate::api::{line, list, metadata, modified, refusal};

@@ -2,7 +2,7 @@ use super::*;
 use crate::kube::error::Cause;
 use crate::kube::objects::{Metadata, Undecodable};
 use crate::kube::{Action, SECRETS};
-use crate::monitor::source::Kind;
+use crate::monitor::content::Kind;
 use serde_json::value::RawValue;
 
 /// A ConfigMonitor as a list or a watch shows it.

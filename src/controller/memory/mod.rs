@@ -43,7 +43,7 @@ pub(crate) struct Memory {
 }
 
 /// The outcome of reading the ConfigMonitor again before pods are deleted.
-pub(crate) enum Verdict {
+pub(crate) enum Confirmation {
     /// Spec and status are as they were when the deletion was decided.
     Confirmed(Confirmed),
     /// Spec or status differ. Everything must be decided again.
@@ -127,18 +127,18 @@ impl Memory {
         Ok(self.record.as_ref())
     }
 
-    pub(crate) async fn confirm(&mut self, context: &Context) -> Result<Verdict, Error> {
+    pub(crate) async fn confirm(&mut self, context: &Context) -> Result<Confirmation, Error> {
         let Some(now) = read(context).await? else {
             self.record = None;
-            return Ok(Verdict::Gone);
+            return Ok(Confirmation::Gone);
         };
         let is_same = self.record.as_ref().is_some_and(|before| before.has_same_spec_and_status(&now));
         self.record = Some(now);
         if is_same {
-            return Ok(Verdict::Confirmed(Confirmed { generation: self.generation() }));
+            return Ok(Confirmation::Confirmed(Confirmed { generation: self.generation() }));
         }
         self.require_read_from(timer_now());
-        Ok(Verdict::Changed)
+        Ok(Confirmation::Changed)
     }
 
     /// Writes the intent to delete pods, which were listed before. If the spec has been edited, the write conflicts.

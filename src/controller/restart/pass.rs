@@ -6,7 +6,7 @@ use super::watched::Watched;
 use super::{owners, skipped, wave};
 use crate::controller::clock::{now, timer_now};
 use crate::controller::context::Context;
-use crate::controller::memory::{Confirmed, Verdict};
+use crate::controller::memory::{Confirmation, Confirmed};
 use crate::controller::requeue::Requeue;
 use crate::controller::step::Step;
 use crate::kube::Uid;
@@ -16,7 +16,7 @@ use crate::monitor::notice;
 use crate::monitor::report::{self, Situation};
 use crate::monitor::restart::progress::Hindrance;
 use crate::monitor::restart::standing::{Move, Standing};
-use crate::monitor::restart::wave::Answer;
+use crate::monitor::restart::wave::Reply;
 use crate::monitor::status::{Begun, Canary, CanaryState, Restart, Why};
 
 pub(super) struct Pass<'a, 'b> {
@@ -83,9 +83,9 @@ impl Pass<'_, '_> {
             (Move::Canary(state), _) => return self.judge_canary(state.clone()).await,
             (Move::Remove(uids), Basis::Confirmed(confirmed)) => self.delete(uids, confirmed, is_moving).await?,
             (Move::Remove(uids), Basis::Listed) => match self.step.confirm().await? {
-                Verdict::Confirmed(confirmed) => self.delete(uids, confirmed, is_moving).await?,
-                Verdict::Changed => return Ok(Requeue::Now),
-                Verdict::Gone => {
+                Confirmation::Confirmed(confirmed) => self.delete(uids, confirmed, is_moving).await?,
+                Confirmation::Changed => return Ok(Requeue::Now),
+                Confirmation::Gone => {
                     self.watched.hold();
                     return Ok(Requeue::missing());
                 }
@@ -167,8 +167,8 @@ impl Pass<'_, '_> {
         let Watched { machine, listed_at, .. } = &mut *self.watched;
         let (context, before, mut needs_list) = (self.step.context, machine.deleted(), false);
         let wave = machine.begin_wave(uids);
-        let hear = |pod: &Pod, answer: Answer| {
-            if matches!(answer, Answer::Deleted { here: true, .. })
+        let hear = |pod: &Pod, answer: Reply| {
+            if matches!(answer, Reply::Deleted { here: true, .. })
                 && let Some(read_at) = machine.first_deletion()
             {
                 context.tally.first_deletion(context.client.server_now().since(read_at));

@@ -16,7 +16,7 @@ use crate::kube::error::{Cause, Error};
 use crate::kube::list::Selection;
 use crate::kube::objects::{Pod, PodIdentity};
 use crate::kube::{ResourceVersion, ServerTime};
-use crate::monitor::restart::plan::{Listed, Plan, Suspects};
+use crate::monitor::restart::plan::{Census, Plan, Suspects};
 use crate::monitor::source::Contents;
 use crate::monitor::spec::Policy;
 use crate::monitor::status::{Begun, Restart};
@@ -38,7 +38,7 @@ struct Snapshot {
     came: Instant,
     version: ResourceVersion,
     selector: String,
-    pods: Arc<Listed>,
+    pods: Arc<Census>,
 }
 
 impl Snapshots {
@@ -89,7 +89,7 @@ impl Snapshots {
         let not_before = if may_share { came } else { timer_now() };
         let (listing, interest) = list_pods(context, policy, not_before).await?;
         let listed = recorded.unwrap_or_else(|| {
-            let listed = Arc::new(Listed::of(listing.pods.iter().map(|pod| pod.identity())));
+            let listed = Arc::new(Census::of(listing.pods.iter().map(|pod| pod.identity())));
             self.record(restart, policy, came, (listing.version.clone(), Arc::clone(&listed)));
             Some(listed)
         });
@@ -115,7 +115,7 @@ impl Snapshots {
         let since = self.listed_since(context, policy, &metadata, restart).await?;
         let (pods, listed) = match recorded {
             Some(pods) => {
-                let listed = Listed::of(pods.iter().map(|pod| pod.identity()));
+                let listed = Census::of(pods.iter().map(|pod| pod.identity()));
                 (pods, Some(Arc::new(listed)))
             }
             None => match context.client.list(&selection, None, Arc::<Pod>::new).await {
@@ -164,7 +164,7 @@ impl Snapshots {
         restart: &mut Restart,
         policy: &Policy,
         came: Instant,
-        (version, pods): (ResourceVersion, Arc<Listed>),
+        (version, pods): (ResourceVersion, Arc<Census>),
     ) {
         restart.pods_resource_version = Some(version.clone());
         let (content, selector) = (content_of(restart), policy.selector.to_query());
@@ -178,7 +178,7 @@ impl Snapshots {
         policy: &Policy,
         of: &Selection,
         restart: &Restart,
-    ) -> Result<Option<Arc<Listed>>, Error> {
+    ) -> Result<Option<Arc<Census>>, Error> {
         match restart.since_pods_resource_version.as_ref().filter(|_| restart.revert) {
             Some(version) => self.listed_at(context, policy, of, version).await,
             None => Ok(None),
@@ -192,7 +192,7 @@ impl Snapshots {
         policy: &Policy,
         of: &Selection,
         version: &ResourceVersion,
-    ) -> Result<Option<Arc<Listed>>, Error> {
+    ) -> Result<Option<Arc<Census>>, Error> {
         let selector = policy.selector.to_query();
         let mut snapshots = self.current.iter().chain(&self.since);
         let found = snapshots.find(|snapshot| snapshot.version == *version && snapshot.selector == selector);
@@ -200,7 +200,7 @@ impl Snapshots {
             return Ok(Some(Arc::clone(&snapshot.pods)));
         }
         let pods = self.list_again(context, of, version, |pod: PodIdentity| pod).await?;
-        Ok(pods.map(|pods| Arc::new(Listed::of(pods))))
+        Ok(pods.map(|pods| Arc::new(Census::of(pods))))
     }
 
     /// Makes the list at a version again. Returns `None` once the API server has forgotten it. A server may report this
@@ -239,11 +239,11 @@ pub(super) async fn list_identities(
     context: &Context,
     policy: &Policy,
     not_before: Instant,
-) -> Result<(ResourceVersion, Arc<Listed>), Error> {
+) -> Result<(ResourceVersion, Arc<Census>), Error> {
     let interest = context.shared.identities.interest(&policy.selector.to_query());
     let list = |_| async {
         let list = context.client.list(&metadata_of(policy), None, |pod: PodIdentity| pod).await?;
-        Ok((list.resource_version, Arc::new(Listed::of(list.items))))
+        Ok((list.resource_version, Arc::new(Census::of(list.items))))
     };
     interest.ask(context.client.stop(), not_before, list).await
 }

@@ -18,7 +18,7 @@ use crate::controller::step::Step;
 use crate::kube::client::Preconditions;
 use crate::kube::error::Cause;
 use crate::kube::objects::Pod;
-use crate::monitor::restart::wave::{Answer, Target, Wave};
+use crate::monitor::restart::wave::{Attempt, Reply, Wave};
 use crate::monitor::spec::{DeletionPolicy, Policy};
 
 /// The default of `terminationGracePeriodSeconds`, assumed for a pod until a list or a watch shows its deletion.
@@ -51,7 +51,7 @@ pub(super) async fn send(
     wave: Wave,
     listed: Instant,
     confirmed: Confirmed,
-    mut hear: impl FnMut(&Pod, Answer) -> bool,
+    mut hear: impl FnMut(&Pod, Reply) -> bool,
 ) -> bool {
     let Step { context, policy, scheduling, .. } = step;
     let front = Wavefront {
@@ -76,9 +76,9 @@ pub(super) async fn send(
             }
         };
         let Some(row) = row else { break };
-        for (target, answer) in row {
-            front.report(&target.pod, &answer);
-            if !hear(&target.pod, answer) {
+        for (attempt, answer) in row {
+            front.report(&attempt.pod, &answer);
+            if !hear(&attempt.pod, answer) {
                 front.is_over.store(true, Ordering::Relaxed);
             }
         }
@@ -88,12 +88,12 @@ pub(super) async fn send(
 
 impl Wavefront<'_> {
     /// Deletes pods one after the other.
-    async fn row(&self, row: Vec<Target>) -> Vec<(Target, Answer)> {
+    async fn row(&self, row: Vec<Attempt>) -> Vec<(Attempt, Reply)> {
         let mut results = Vec::with_capacity(row.len());
-        for target in row {
-            let Some(answer) = self.delete(&target).await else { break };
-            let ends_row = target.ends_row(&answer);
-            results.push((target, answer));
+        for attempt in row {
+            let Some(answer) = self.delete(&attempt).await else { break };
+            let ends_row = attempt.ends_row(&answer);
+            results.push((attempt, answer));
             if ends_row {
                 break;
             }
@@ -102,16 +102,16 @@ impl Wavefront<'_> {
     }
 
     /// Deletes a pod, unless the wave is over once the permits are free.
-    async fn delete(&self, Target { pod, names_version }: &Target) -> Option<Answer> {
+    async fn delete(&self, Attempt { pod, names_version }: &Attempt) -> Option<Reply> {
         let Context { client, shared, .. } = self.context;
         let grace = self.policy.grace_period_seconds.map(NonZeroU32::get);
         let only = Preconditions { uid: &pod.uid, resource_version: names_version.then_some(&pod.version) };
         let permit = match client.deletion_permit().await {
             Ok(permit) => permit,
-            Err(error) => return Some(Answer::Failed(error)),
+            Err(error) => return Some(Reply::Failed(error)),
         };
         if let Some(by) = shared.deletions.since(&pod.uid, self.listed) {
-            return Some(Answer::Deleted { by, here: false });
+            return Some(Reply::Deleted { by, here: false });
         }
         if !self.may_send() {
             return None;
@@ -124,28 +124,28 @@ impl Wavefront<'_> {
             DeletionPolicy::Delete => client.delete(permit, &pod.name, only, grace).await,
             DeletionPolicy::Evict => client.evict(permit, &pod.name, only, grace).await,
         };
-        let Err(error) = result else { return Some(Answer::Deleted { by, here: true }) };
+        let Err(error) = result else { return Some(Reply::Deleted { by, here: true }) };
         shared.deletions.remove(deletion);
         Some(match error.cause {
             Cause::NotFound(_) | Cause::Conflict(_) => {
                 let about_version = *names_version && matches!(error.cause, Cause::Conflict(_));
-                Answer::ReportedGone { about_version, error }
+                Reply::ReportedGone { about_version, error }
             }
-            _ => Answer::Failed(error),
+            _ => Reply::Failed(error),
         })
     }
 
-    fn report(&self, pod: &Pod, answer: &Answer) {
+    fn report(&self, pod: &Pod, answer: &Reply) {
         let Context { tally, .. } = self.context;
         match answer {
-            Answer::Deleted { here: true, .. } => {
+            Reply::Deleted { here: true, .. } => {
                 info!(pod = &*pod.name, uid = pod.uid.as_str(), "pod deleted");
                 tally.pod_removed(self.policy.deletion_policy.into());
             }
             // Another keeper has deleted it, and has said so.
-            Answer::Deleted { here: false, .. } => {}
-            Answer::ReportedGone { error, .. } => debug!(pod = &*pod.name, %error, "pod reported gone or changed"),
-            Answer::Failed(error) => {
+            Reply::Deleted { here: false, .. } => {}
+            Reply::ReportedGone { error, .. } => debug!(pod = &*pod.name, %error, "pod reported gone or changed"),
+            Reply::Failed(error) => {
                 if matches!(error.cause, Cause::Blocked(_)) {
                     tally.eviction_refused();
                 }

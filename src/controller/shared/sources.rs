@@ -11,7 +11,8 @@ use crate::kube::client::{Answer, Client};
 use crate::kube::error::Error;
 use crate::kube::objects::DataObject;
 use crate::monitor::content::ContentHash;
-use crate::monitor::source::{Kind, SourceName};
+use crate::monitor::content::Kind;
+use crate::monitor::source::SourceName;
 
 pub(crate) type Sources = Requests<SourceName, Fetched>;
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::standing::Undeleted;
-use super::wave::{Answer, Wave};
+use super::wave::{Reply, Wave};
 use crate::kube::error::{Cause, Error};
 use crate::kube::objects::Pod;
 use crate::kube::{ResourceVersion, Uid};
@@ -68,20 +68,20 @@ impl Attempts {
     }
 
     /// Records the answer for a pod of the wave. Returns whether a list must show what is true.
-    pub(crate) fn answered(&mut self, pod: &Pod, answer: Answer) -> bool {
+    pub(crate) fn answered(&mut self, pod: &Pod, answer: Reply) -> bool {
         let error = match answer {
-            Answer::Deleted { .. } => {
+            Reply::Deleted { .. } => {
                 self.undeleted.remove(&pod.uid);
                 self.reported_gone.remove(&pod.uid);
                 return false;
             }
-            Answer::ReportedGone { about_version, .. } if self.believe_gone(pod, about_version) => return true,
+            Reply::ReportedGone { about_version, .. } if self.believe_gone(pod, about_version) => return true,
             // A list has shown that the pod exists.
-            Answer::ReportedGone { error: Error { action, cause }, .. } => {
+            Reply::ReportedGone { error: Error { action, cause }, .. } => {
                 let cause = Cause::Refused(format!("{cause} (but the pod still exists)"));
                 Error { action, cause }
             }
-            Answer::Failed(error) => error,
+            Reply::Failed(error) => error,
         };
         // An unanswered deletion may still be carried out: no other pod goes before this one.
         let undeleted = if error.cause.is_refusal() { Undeleted::Refused } else { Undeleted::Unanswered };
@@ -167,18 +167,18 @@ mod tests {
     }
 
     fn refuse(attempts: &mut Attempts, name: &str, cause: Cause) {
-        assert!(!attempts.answered(&pod(name, "1"), Answer::Failed(Action::on("delete", PODS, name).failed(cause))));
+        assert!(!attempts.answered(&pod(name, "1"), Reply::Failed(Action::on("delete", PODS, name).failed(cause))));
     }
 
     fn deleted(attempts: &mut Attempts, name: &str) {
         let by = ServerTime::from_second(100);
-        assert!(!attempts.answered(&pod(name, "1"), Answer::Deleted { by, here: true }));
+        assert!(!attempts.answered(&pod(name, "1"), Reply::Deleted { by, here: true }));
     }
 
     /// Returns whether the answer that a pod is gone is believed.
     fn gone(attempts: &mut Attempts, version: &str, about_version: bool) -> bool {
         let error = Action::on("delete", PODS, "a").failed(Cause::NotFound("x".to_owned()));
-        attempts.answered(&pod("a", version), Answer::ReportedGone { about_version, error })
+        attempts.answered(&pod("a", version), Reply::ReportedGone { about_version, error })
     }
 
     /// Otherwise the pod would wait for the next scheduled pass, about 10 s.

@@ -13,7 +13,7 @@ use super::plan::{Plan, Skipped};
 use super::progress::{Advance, Hindrance, situation};
 use super::seen::Seen;
 use super::standing::{Move, OwnerQuery, OwnerStates, Sight, Standing};
-use super::wave::{Answer, Wave};
+use super::wave::{Reply, Wave};
 use crate::kube::error::{Cause, Error};
 use crate::kube::objects::{Owner, Pod};
 use crate::kube::{ResourceVersion, ServerTime, Uid};
@@ -325,8 +325,8 @@ impl Machine {
     }
 
     /// Takes the answer for a pod of the wave. Returns whether a list must show what is true.
-    pub(crate) fn answered(&mut self, pod: &Pod, answer: Answer) -> bool {
-        if let Answer::Deleted { by, here } = answer {
+    pub(crate) fn answered(&mut self, pod: &Pod, answer: Reply) -> bool {
+        if let Reply::Deleted { by, here } = answer {
             // A deletion that another keeper has in flight may still fail.
             self.deleted += usize::from(here);
             self.pods.record_deletion(&pod.uid, by);

@@ -30,13 +30,13 @@ pub(crate) struct Plan {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Suspects {
     /// The list right after the content was read. Only its pods may have other content.
-    pub(crate) listed: Option<Arc<Listed>>,
+    pub(crate) listed: Option<Arc<Census>>,
     /// On a revert, the list right after the content first changed. Most of its pods have the current content.
-    pub(crate) since: Option<Arc<Listed>>,
+    pub(crate) since: Option<Arc<Census>>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct Listed {
+pub(crate) struct Census {
     pub(crate) pods: BTreeSet<Uid>,
     /// The owners of the pods. An owner counts even if all of its pods have been deleted since.
     pub(crate) owners: BTreeSet<Arc<Owner>>,
@@ -89,7 +89,7 @@ pub(crate) fn exempt(policy: &Policy, pod: &Pod, own_pod: Option<&Uid>) -> Optio
     }
 }
 
-impl Listed {
+impl Census {
     pub(crate) fn of(pods: impl IntoIterator<Item = PodIdentity>) -> Self {
         let mut listed = Self::default();
         for PodIdentity { uid, controller } in pods {

@@ -8,7 +8,7 @@ use serde_json::value::RawValue;
 
 use super::budget::is_available;
 use super::canary::CanarySight;
-use super::plan::{Exempt, Listed, Plan, Suspects};
+use super::plan::{Census, Exempt, Plan, Suspects};
 use super::standing::{Move, OwnerState, OwnerStates, Sight, Standing, Undeleted};
 use crate::kube::objects::{Owner, Pod};
 use crate::kube::{ServerTime, Uid};
@@ -81,13 +81,13 @@ fn listed(pods: &[Pod]) -> Suspects {
 }
 
 fn listed_of(pods: &[Pod]) -> Suspects {
-    Suspects { listed: Some(Arc::new(Listed::of(pods.iter().map(Pod::identity)))), since: None }
+    Suspects { listed: Some(Arc::new(Census::of(pods.iter().map(Pod::identity)))), since: None }
 }
 
 /// Lists the same pods as `listed`, and the pods named in `before` as the list when the content first changed.
 fn listed_since(pods: &[Pod], before: &[&str]) -> Suspects {
     let before = pods.iter().filter(|pod| before.contains(&&*pod.name));
-    Suspects { since: Some(Arc::new(Listed::of(before.map(Pod::identity)))), ..listed(pods) }
+    Suspects { since: Some(Arc::new(Census::of(before.map(Pod::identity)))), ..listed(pods) }
 }
 
 fn query() -> String {
@@ -99,11 +99,11 @@ fn plan(pods: &[Pod]) -> Plan {
 }
 
 /// Returns the state in second 1010, without any owner's state.
-fn stands(plan: &Plan, pods: &[Pod]) -> Seen {
+fn stands(plan: &Plan, pods: &[Pod]) -> Shown {
     stands_with(plan, pods, &[])
 }
 
-fn stands_with(plan: &Plan, pods: &[Pod], owners: &[(Arc<Owner>, usize)]) -> Seen {
+fn stands_with(plan: &Plan, pods: &[Pod], owners: &[(Arc<Owner>, usize)]) -> Shown {
     let owners = owners.iter().map(|(owner, pods)| (owner.clone(), state(*pods))).collect();
     seen(plan, &policy("Skip"), pods, None, &owners, READ + 10)
 }
@@ -114,7 +114,7 @@ fn state(desired: usize) -> OwnerState {
 }
 
 /// Returns the state of a restart, for all inputs.
-fn seen(plan: &Plan, policy: &Policy, pods: &[Pod], own: Option<&Uid>, owners: &OwnerStates, second: i64) -> Seen {
+fn seen(plan: &Plan, policy: &Policy, pods: &[Pod], own: Option<&Uid>, owners: &OwnerStates, second: i64) -> Shown {
     seen_when(false, plan, policy, pods, own, owners, second)
 }
 
@@ -126,13 +126,13 @@ fn seen_when(
     own_pod: Option<&Uid>,
     owners: &OwnerStates,
     second: i64,
-) -> Seen {
+) -> Shown {
     let pods = by_uid(pods);
     let sight = sight(plan, policy, &pods, owners);
     let standing = Sight { own_pod, is_overdue, now: server(second), ..sight }.standing();
     let stuck = standing.stuck.iter().map(|name| (*name).to_owned()).collect();
     let Standing { next, remaining, lacking, .. } = standing;
-    Seen { next, remaining, lacking, stuck }
+    Shown { next, remaining, lacking, stuck }
 }
 
 /// A sight of these pods and owners in second 1010: no deletion was tried, and there is no canary.
@@ -162,7 +162,7 @@ fn canary_move(first: usize, sight: Sight<'_>) -> Move {
 
 /// The state of a restart, in part.
 #[derive(Debug)]
-struct Seen {
+struct Shown {
     next: Move,
     remaining: usize,
     lacking: usize,

@@ -1,4 +1,4 @@
-//! A wave of a restart: the deletions that are sent before anything else is decided, and what the answers mean.
+//! A wave of a restart: the deletions that are sent before anything else is decided, and what the replies mean.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,12 +10,12 @@ use crate::monitor::spec::{DeletionPolicy, Policy};
 
 /// Deletions, of which those of a row are sent one after the other.
 pub(crate) struct Wave {
-    pub(crate) rows: Vec<Vec<Target>>,
+    pub(crate) rows: Vec<Vec<Attempt>>,
     /// The most deletions at a time.
     pub(crate) width: usize,
 }
 
-pub(crate) struct Target {
+pub(crate) struct Attempt {
     pub(crate) pod: Arc<Pod>,
     /// Whether the deletion names the pod's resourceVersion. The pod is not ready, so its deletion uses no budget, and
     /// fails if it has become ready.
@@ -23,7 +23,7 @@ pub(crate) struct Target {
 }
 
 /// What became of the deletion of a pod.
-pub(crate) enum Answer {
+pub(crate) enum Reply {
     /// The pod is terminating. `here`: this restart has deleted it, not another ConfigMonitor's.
     Deleted {
         by: ServerTime,
@@ -42,16 +42,16 @@ impl Wave {
     /// Deletes each pod in a row of its own. Evicts those of an owner one after the other: a PodDisruptionBudget is
     /// usually about one owner's pods, and concurrent evictions under one PodDisruptionBudget fail.
     pub(super) fn new(policy: &Policy, pods: Vec<Arc<Pod>>, width: usize) -> Self {
-        let target = |pod: Arc<Pod>| {
+        let attempt = |pod: Arc<Pod>| {
             let names_version = policy.max_unavailable.is_some() && pod.ready_since.is_none();
-            Target { pod, names_version }
+            Attempt { pod, names_version }
         };
         let rows = match policy.deletion_policy {
-            DeletionPolicy::Delete => pods.into_iter().map(|pod| vec![target(pod)]).collect(),
+            DeletionPolicy::Delete => pods.into_iter().map(|pod| vec![attempt(pod)]).collect(),
             DeletionPolicy::Evict => {
-                let mut rows: BTreeMap<Option<Arc<Owner>>, Vec<Target>> = BTreeMap::new();
+                let mut rows: BTreeMap<Option<Arc<Owner>>, Vec<Attempt>> = BTreeMap::new();
                 for pod in pods {
-                    rows.entry(pod.controller.clone()).or_default().push(target(pod));
+                    rows.entry(pod.controller.clone()).or_default().push(attempt(pod));
                 }
                 rows.into_values().collect()
             }
@@ -60,13 +60,13 @@ impl Wave {
     }
 }
 
-impl Target {
+impl Attempt {
     /// Returns whether the rest of the row is not sent: a ready pod was refused, or the failure is no refusal. The next
     /// pass begins with the remaining pods.
-    pub(crate) fn ends_row(&self, answer: &Answer) -> bool {
+    pub(crate) fn ends_row(&self, answer: &Reply) -> bool {
         match answer {
-            Answer::Deleted { .. } | Answer::ReportedGone { .. } => false,
-            Answer::Failed(error) => self.pod.ready_since.is_some() || !error.cause.is_refusal(),
+            Reply::Deleted { .. } | Reply::ReportedGone { .. } => false,
+            Reply::Failed(error) => self.pod.ready_since.is_some() || !error.cause.is_refusal(),
         }
     }
 }

@@ -138,7 +138,7 @@ async fn lists() -> Result<()> {
         // It has the rights of the cluster's proxy, but lets through only requests about these namespaces.
         let token = control_plane.service_account_token(SYSTEM, "configmonitor-operator").await?;
         let args = proxy_args(shipped_deployment(&control_plane).await, &format!("({})", list.join("|")), SYSTEM);
-        let of_list = Proxy::start(&control_plane, &token, &args).await?;
+        let of_list = control_plane.proxy_with(&token, &args).await?;
         let modes =
             [("list", of_list, &*list.join(","), &[][..]), ("cluster", of_cluster, "default", &["--all-namespaces"])];
         for (mode, proxy, names, args) in modes {

@@ -57,7 +57,7 @@ impl Stage {
 
         show::step("Run the operator and a kubectl proxy, which holds the token");
         let token = control_plane.service_account_token("default", SERVICE_ACCOUNT).await?;
-        let proxy = Proxy::start(&control_plane, &token, &[]).await?;
+        let proxy = control_plane.proxy_with(&token, &[]).await?;
         show::command(&format!("kubectl proxy --port={}", proxy.port()));
         let dir = RunDir::create()?;
         let operator = start_operator(&binary, &proxy.url(), dir.path())?;

@@ -11,10 +11,12 @@ use rules::status::Status;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
+use crate::NAMESPACE;
+use crate::content::{CONFIG_MAPS, Stored};
 use crate::ledger::{Caller, Seen, Written};
 use crate::network::Watched;
 use crate::objects;
-use crate::state::{CONFIG_MAPS, ClusterState, Monitor, OwnerKind, Pod, Stored};
+use crate::state::{ClusterState, Monitor, OwnerKind, Pod};
 use crate::store::Selection;
 use crate::watching::Watch;
 
@@ -174,10 +176,10 @@ impl ClusterState {
         };
         if let (true, Some(what), None) = (request.method == "GET", everywhere, path.name) {
             // All objects are in one namespace.
-            let is_there = namespace.is_none_or(|namespace| namespace == objects::NAMESPACE);
+            let is_there = namespace.is_none_or(|namespace| namespace == NAMESPACE);
             return self.list((what, is_there), caller, request.accept, &query);
         }
-        if namespace != Some(objects::NAMESPACE) {
+        if namespace != Some(NAMESPACE) {
             self.ledger.improper.push(format!("{} {} is in no namespace with objects", request.method, request.url));
         }
         match (request.method.as_str(), path.plural, path.name, path.sub) {

@@ -8,9 +8,10 @@
 use rules::Moment;
 use std::collections::BTreeMap;
 
+use crate::content::{CONFIG_MAPS, Stored};
 use crate::ledger::PodRecord;
 use crate::objects;
-use crate::state::{CONFIG_MAPS, ClusterState, Monitor, Pod, Stored, Workload};
+use crate::state::{ClusterState, Monitor, Pod, Workload};
 
 /// How long the API server is unavailable after a restore, in milliseconds.
 const AWAY: u64 = 3000;

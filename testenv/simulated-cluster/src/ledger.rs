@@ -15,7 +15,7 @@ use rules::{A_SECOND, Account, Event, Moment};
 use serde::Deserialize;
 use tokio::task;
 
-use crate::state::{Content, Data, Source, Stored, hash};
+use crate::content::{Content, Data, Source, Stored, hash};
 use crate::store::{Labels, Selection};
 
 /// The tolerance for clock skew where creation times decide.

@@ -2,8 +2,8 @@
 //! of the operator that use it, in paused time and from one seed.
 //!
 //! A request of a process passes the network (`transport.rs`, `network.rs`) and is served (`api.rs`, `watching.rs`)
-//! from stores of objects (`store.rs`, `objects.rs`) of a cluster (`state.rs`, `cluster.rs`). The ledger (`ledger.rs`)
-//! records what was served, received and done.
+//! from stores of objects (`store.rs`, `objects.rs`, `content.rs`) of a cluster (`state.rs`, `cluster.rs`). The ledger
+//! (`ledger.rs`) records what was served, received and done.
 //!
 //! The rules that must hold are in `tests/simulation`; `testenv/tests/alike.rs` shows that the real API server gives
 //! the same answers.
@@ -16,6 +16,7 @@ mod api;
 mod backup;
 mod budget;
 pub mod cluster;
+pub mod content;
 pub mod ledger;
 pub mod network;
 mod objects;
@@ -25,5 +26,6 @@ pub mod store;
 mod transport;
 mod watching;
 
-pub use objects::NAMESPACE;
 pub use transport::Connection;
+
+pub const NAMESPACE: &str = "ns";

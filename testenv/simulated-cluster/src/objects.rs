@@ -8,10 +8,11 @@ use configmonitor_operator::kube::ServerTime;
 use rules::Moment;
 use serde_json::to_string;
 
-use crate::state::{Monitor, OWNER, OwnerKind, Pod, Stored, Workload, data};
+use crate::NAMESPACE;
+use crate::content::{Stored, data, metadata};
+use crate::state::{Monitor, OWNER, OwnerKind, Pod, Workload};
 use crate::store::{Labels, Object};
 
-pub const NAMESPACE: &str = "ns";
 /// The annotation of a ConfigMonitor that requests a restart.
 const REQUEST: &str = "magalix.com/restart-requested-at";
 
@@ -19,12 +20,8 @@ fn no_labels() -> Labels {
     Arc::new(BTreeMap::new())
 }
 
-pub(crate) fn config_map_metadata(name: &str, version: u64, uid: u64) -> String {
-    format!(r#"{{"name":"{name}","namespace":"{NAMESPACE}","uid":"uid-{name}-{uid}","resourceVersion":"{version}"}}"#)
-}
-
 pub(crate) fn config_map(name: &str, stored: Stored) -> Object {
-    let metadata = config_map_metadata(name, stored.version, stored.uid);
+    let metadata = metadata(name, stored.version, stored.uid);
     let rest = format!(r#","data":{},"immutable":{}"#, to_string(&data(stored.content)).unwrap(), stored.immutable);
     Object { name: name.into(), id: 0, labels: no_labels(), metadata, rest }
 }

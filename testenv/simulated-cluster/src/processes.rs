@@ -10,10 +10,10 @@ use tokio::sync::watch;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
+use crate::NAMESPACE;
 use crate::cluster::Cluster;
 use crate::ledger::Life;
 use crate::network::{Process, Running, Served};
-use crate::objects::NAMESPACE;
 use crate::state::OWN_POD;
 use crate::transport::Connection;
 

@@ -4,34 +4,22 @@
 //! Every change goes into the stores that the API server serves from (`api.rs`), and every fact into the ledger.
 //! Nothing here sleeps: `cluster.rs` moves the time.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use configmonitor_operator::kube::ServerTime;
-use configmonitor_operator::kube::objects::DataObject;
-use configmonitor_operator::monitor::content::ContentHash;
-use configmonitor_operator::monitor::source::Kind;
 use configmonitor_operator::monitor::spec::Spec;
 use rules::Moment;
-use rules::status::{ABSENT, Status};
+use rules::status::Status;
 
 use crate::backup::Backup;
+use crate::content::{CONFIG_MAPS, Content, Data, SOURCES, Source, Stored, Values, metadata};
 use crate::ledger::{Book, Ledger, Life, Nature, PodRecord};
 use crate::network::Network;
 use crate::objects;
 use crate::store::{Labels, Store};
 
-/// The values of the two keys of a ConfigMap. One letter is enough to distinguish contents.
-pub type Values = [Option<char>; 2];
-/// The content of a source: the data of each of its ConfigMaps, ordered by name. The other ConfigMaps are `None`.
-pub type Content = [Option<Data>; 2];
-/// The ConfigMaps. A ConfigMonitor names the first one, unless it names both or its source is edited. In some stories
-/// the second one is a Secret.
-pub const CONFIG_MAPS: [&str; 2] = ["settings", "other"];
-const BY_NAME: [&str; 2] = ["other", "settings"];
-/// The keys of each ConfigMap. Both count, unless `spec.keys` names the first one alone.
-pub const KEYS: [&str; 2] = ["key", "second"];
 /// The label in an owner's selector.
 pub(crate) const OWNER: &str = "owner";
 pub(crate) const OWN_POD: &str = "uid-0";
@@ -41,31 +29,6 @@ const GRACE: u64 = 30;
 pub(crate) const BEGINNING: u64 = 1_000_000;
 /// The interval of compactions by the API server, in milliseconds.
 const COMPACTION: u64 = 300_000;
-
-/// What counts of a ConfigMap.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Data {
-    /// An optional ConfigMap does not exist.
-    Absent,
-    /// The values, and the revision that created a Secret, with which its hash is keyed.
-    There(Values, Option<u64>),
-}
-
-/// The source of a ConfigMonitor: a ConfigMap or its first key, or both ConfigMaps, ordered by name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Source {
-    pub config_maps: &'static [&'static str],
-    one_key: bool,
-}
-
-const SOURCES: [Source; 6] = [
-    Source { config_maps: &["settings"], one_key: false },
-    Source { config_maps: &["settings"], one_key: true },
-    Source { config_maps: &["other"], one_key: false },
-    Source { config_maps: &["other"], one_key: true },
-    Source { config_maps: &["other", "settings"], one_key: false },
-    Source { config_maps: &["other", "settings"], one_key: true },
-];
 
 #[derive(Clone)]
 pub struct Monitor {
@@ -78,15 +41,6 @@ pub struct Monitor {
     pub status: Status,
     pub request: Option<char>,
     pub(crate) raw_status: String,
-}
-
-#[derive(Clone, Copy, Debug)]
-pub struct Stored {
-    pub version: u64,
-    /// The revision that created the ConfigMap.
-    pub uid: u64,
-    pub content: Values,
-    pub immutable: bool,
 }
 
 /// An existing pod, terminating or not.
@@ -221,58 +175,6 @@ pub struct ClusterState {
     pub network: Network,
 }
 
-impl Source {
-    /// Returns the source that this spec names; none if the spec is invalid.
-    pub fn named_by(spec: &Spec) -> Option<Self> {
-        let valid = Some(spec).filter(|spec| !spec.pod_selector.is_empty())?;
-        let listed = || {
-            let all = valid.sources.iter().flatten();
-            all.filter_map(|source| source.config_map.as_ref().or(source.secret.as_ref()))
-        };
-        let names: BTreeSet<&str> = listed().map(|object| &*object.name).chain(valid.config_map.as_deref()).collect();
-        let one_key = valid.keys.is_some() || listed().any(|object| object.keys.is_some());
-        let is_it = |source: &Self| source.one_key == one_key && names.iter().eq(source.config_maps);
-        SOURCES.into_iter().find(is_it)
-    }
-
-    /// Returns the part of the data that counts; none if a ConfigMap is missing.
-    pub fn content(self, data: impl Fn(&'static str) -> Option<Data>) -> Option<Content> {
-        self.config_maps.iter().all(|config_map| data(config_map).is_some()).then(|| self.known(data)).flatten()
-    }
-
-    /// Returns the part of the data that counts, as far as it is known; none if nothing is known.
-    pub fn known(self, data: impl Fn(&'static str) -> Option<Data>) -> Option<Content> {
-        let its = |config_map| self.config_maps.contains(&config_map).then(|| data(config_map)).flatten();
-        let counts = |config_map| {
-            its(config_map).map(|its| match its {
-                Data::There([first, _], key) if self.one_key => Data::There([first, None], key),
-                all => all,
-            })
-        };
-        Some(BY_NAME.map(counts)).filter(|content| content.iter().any(Option::is_some))
-    }
-
-    pub fn parts(self) -> impl Iterator<Item = Self> {
-        let is_part = move |part: &Self| {
-            part.one_key == self.one_key && part.config_maps.len() == 1 && self.config_maps.contains(&part.name())
-        };
-        SOURCES.into_iter().filter(is_part)
-    }
-
-    pub fn name(self) -> &'static str {
-        self.config_maps[0]
-    }
-
-    pub fn has(self, part: Self) -> bool {
-        self.parts().any(|its| its == part)
-    }
-
-    /// Returns the data of a part in this source's content; none if `part` is not a part of the source.
-    pub fn of_part(self, part: Self, content: Content) -> Option<Data> {
-        BY_NAME.into_iter().zip(content).find(|(name, _)| *name == part.name() && self.has(part))?.1
-    }
-}
-
 impl OwnerKind {
     pub(crate) fn api_version(self) -> &'static str {
         match self {
@@ -296,23 +198,6 @@ impl OwnerKind {
 
 pub fn name_of(nth: usize) -> Arc<str> {
     format!("monitor-{nth}").into()
-}
-
-pub fn data(content: Values) -> BTreeMap<String, String> {
-    KEYS.iter().zip(content).filter_map(|(key, value)| Some(((*key).to_owned(), value?.to_string()))).collect()
-}
-
-/// Returns the hashes of a content, as the operator makes them, ordered by name.
-pub fn hash(content: Content) -> String {
-    let hashes = content.into_iter().flatten().map(|its| {
-        let Data::There(values, key) = its else { return ABSENT.to_owned() };
-        let metadata = objects::config_map_metadata(CONFIG_MAPS[1], 1, key.unwrap_or_default());
-        let metadata = serde_json::from_str(&metadata).unwrap();
-        let object = DataObject { metadata, data: Some(data(values)), binary_data: None, immutable: false };
-        let kind = if key.is_some() { Kind::Secret } else { Kind::ConfigMap };
-        ContentHash::of(kind, &object, None).to_string()
-    });
-    hashes.collect::<Vec<_>>().join(",")
 }
 
 fn labels(pairs: &[(&str, &str)]) -> Labels {
@@ -477,7 +362,7 @@ impl ClusterState {
             let ms = self.ms;
             self.store_of(config_map).put(version, ms, objects::config_map(config_map, stored));
         } else {
-            let (metadata, ms) = (objects::config_map_metadata(config_map, version, uid), self.ms);
+            let (metadata, ms) = (metadata(config_map, version, uid), self.ms);
             self.store_of(config_map).remove(version, ms, config_map, metadata);
         }
         self.has_changed(config_map);

@@ -8,7 +8,7 @@ use testenv::fixture::{
     APP, Fixture, NAME, create_namespace, install_crd, proxy_args, share_proxy, shipped_deployment, start_proxy_of,
 };
 use testenv::pages::Section;
-use testenv::{ControlPlane, DEADLINE, Operator, Proxy, eventually};
+use testenv::{ControlPlane, DEADLINE, Operator, eventually};
 
 use crate::reader::Reader;
 use crate::rights::{do_everything, every_right_is_used_and_none_is_missing};
@@ -167,7 +167,7 @@ async fn whoever_follows_the_page_has_an_operator_for_a_list_of_namespaces() {
     };
     let args = proxy_args(shipped_deployment(control_plane).await, served("initContainers"), &own);
     let token = control_plane.service_account_token(&own, "configmonitor-operator").await.unwrap();
-    let proxy = Proxy::start(control_plane, &token, &args).await.unwrap();
+    let proxy = control_plane.proxy_with(&token, &args).await.unwrap();
     let _operator = start(&proxy.url(), served("containers"), &[]);
     furnish(one).await;
     furnish(other).await;

@@ -6,7 +6,8 @@ use std::num::NonZeroU32;
 use configmonitor_operator::kube::ServerTime;
 use configmonitor_operator::kube::labels::{LabelSelectorOperator, LabelSelectorRequirement};
 use configmonitor_operator::monitor::content::ContentHash;
-use configmonitor_operator::monitor::source::{Contents, Kind, ObjectSpec, SourceName, SourceSpec};
+use configmonitor_operator::monitor::content::Kind;
+use configmonitor_operator::monitor::source::{Contents, ObjectSpec, SourceName, SourceSpec};
 use configmonitor_operator::monitor::spec::{CanarySpec, DeletionPolicy, IntOrString, Spec, UnmanagedPods};
 use configmonitor_operator::monitor::status::{
     Begun, Canary, CanaryState, Condition, Entry, Outcome, Restart, SourceStatus, Status,
