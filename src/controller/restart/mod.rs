@@ -5,8 +5,8 @@
 //! another keeper as the restart began; only after the intent is in the status; and only for a spec that was confirmed
 //! after that list.
 
+mod drive;
 mod owners;
-mod pass;
 mod pod_watch;
 mod snapshots;
 mod watched;
@@ -17,12 +17,11 @@ use std::time::{Duration, Instant};
 
 use tracing::info;
 
-use self::pass::{Basis, Pass};
+use self::drive::Drive;
 use self::snapshots::Snapshots;
 use self::watched::Watched;
-use super::clock::timer_now;
+use super::clock::{self, timer_now};
 use super::context::Context;
-use super::limits::Owners;
 use super::requeue::Requeue;
 use super::shared::{ListInterest, Listing};
 use super::step::{Step, quiet_period};
@@ -105,7 +104,7 @@ impl Restarts {
             && let Some(begun) = restart.begun.clone()
         {
             if machine.deleted() != begun.deleted && machine.is_of(restart, &begun) {
-                restart.begun = Some(machine.to_write(begun).0);
+                restart.begun = Some(machine.to_write(begun));
             }
         } else if let Some(last) = status.history.first_mut().filter(|last| machine.is_superseded_in(last)) {
             last.replaced = machine.deleted();
@@ -168,8 +167,11 @@ impl Restarts {
         self.begun_at = Some(begun.started_at);
         let mut watched = Watched::new(Machine::new(policy, plan, &restart, &begun, context.shared.own_pod.clone()));
         let turns_ended = listing.turns_ended;
-        watched.listed(listing, interest, &context.name);
-        if let Some(owners) = lacks_turn(&mut step, &watched.machine, Some(turns_ended)) {
+        let listed = watched.take_list(listing, interest, &context.name);
+        watched.machine.heard(listed, clock::now(&context.client));
+        if let Some(owners) = watched.machine.lacks_turn()
+            && !step.scheduling.try_turn(&context.shared, &owners, Some(turns_ended))
+        {
             step.update_status(&Situation::WaitingForOtherRestart).await?;
             return Ok(Requeue::OnTurn(owners));
         }
@@ -178,14 +180,14 @@ impl Restarts {
         step.status.restart = Some(Box::new(restart.clone()));
         let confirmed = step.intend(&Situation::RestartInProgress(Progress::new(&begun))).await?;
         self.snapshots.forget();
-        let began_at = begun.started_at;
         context.log(&notices);
         let watched = self.watched.insert(watched);
         watched.started = notices.iter().find(|notice| notice.reason == "RestartStarted").cloned();
-        let requeue = Pass { step: &mut step, restart, begun, watched }.run(Basis::Confirmed(confirmed)).await;
+        watched.machine.begin(confirmed);
+        let requeue = Drive { step: &mut step, restart, watched }.run().await;
         step.scheduling.end_turn();
         // After the deletions, which are urgent.
-        context.emit_events(&notices, &step.memory.identities(), began_at).await;
+        context.emit_events(&notices, &step.memory.identities(), begun.started_at).await;
         requeue
     }
 
@@ -196,42 +198,13 @@ impl Restarts {
         restart: Restart,
         begun: Begun,
     ) -> Result<Requeue, Error> {
-        let (context, policy) = (step.context, step.policy);
         // The status may still say that the restart is interrupted, or name other sources.
         step.record_restart(restart.clone(), &Situation::RestartInProgress(Progress::new(&begun))).await?;
         let watched = self.known(&step, &restart, &begun).await?;
-        watched.catch_up(&context.client).await;
-        let write_at = watched.machine.write_at();
-        if write_at.is_some_and(|at| at <= timer_now()) {
-            let (begun, progress) = watched.machine.to_write(begun);
-            step.status.restart = Some(Box::new(Restart { begun: Some(begun), ..restart }));
-            step.update_status(&Situation::RestartInProgress(progress)).await?;
-            return Ok(watched.written(&context.client));
+        let requeue = Drive { step: &mut step, restart, watched }.run().await;
+        if !matches!(requeue, Ok(Requeue::OnTurn(_))) {
+            step.scheduling.end_turn();
         }
-        let now = context.client.server_now();
-        let basis = if watched.is_watching() && watched.machine.standing_at(now).next.is_shown_by_watch() {
-            // No old pod is left according to the watch, so the pass only reads the owners and writes the status.
-            watched.machine.trust_watch(now);
-            Basis::Watched
-        } else {
-            if let Some(until) = watched.machine.pace.not_before(timer_now()) {
-                return Ok(Requeue::Later(write_at.map_or(until, |write_at| write_at.min(until))));
-            }
-            if let Some(owners) = lacks_turn(&mut step, &watched.machine, None) {
-                return Ok(Requeue::OnTurn(owners));
-            }
-            // This is the last list of the pass, so the pass uses only what it shows.
-            let (listing, interest) = list_pods(context, policy, timer_now()).await?;
-            let turns_ended = listing.turns_ended;
-            watched.listed(listing, interest, &context.name);
-            if let Some(owners) = lacks_turn(&mut step, &watched.machine, Some(turns_ended)) {
-                // The pods have other owners now, and this list may not show the deletions of other turns with them.
-                return Ok(Requeue::OnTurn(owners));
-            }
-            Basis::Listed
-        };
-        let requeue = Pass { step: &mut step, restart, begun, watched }.run(basis).await;
-        step.scheduling.end_turn();
         requeue
     }
 
@@ -244,12 +217,12 @@ impl Restarts {
                 let plan = self.snapshots.recall(context, policy, restart, begun).await?;
                 let mut machine = Machine::new(policy, plan, restart, begun, context.shared.own_pod.clone());
                 if self.begun_at != Some(begun.started_at) {
-                    machine.resume();
+                    machine.take_over();
                 }
                 Watched::new(machine)
             }
         };
-        watched.update(policy, begun);
+        watched.resume(policy, begun);
         Ok(self.watched.insert(watched))
     }
 
@@ -265,8 +238,10 @@ impl Restarts {
             let (context, policy) = (step.context, step.policy);
             let watched = self.known(&step, &restart, &begun).await?;
             let (listing, interest) = list_pods(context, policy, now).await?;
-            watched.listed(listing, interest, &context.name);
-            if let Some(requeue) = (Pass { step: &mut step, restart, begun, watched }).complete_if_over().await? {
+            let listed = watched.take_list(listing, interest, &context.name);
+            watched.machine.heard(listed, clock::now(&context.client));
+            let drive = Drive { step: &mut step, restart, watched };
+            if let Some(requeue) = drive.complete_if_over().await? {
                 return Ok(requeue);
             }
             self.recheck_at = Some(now + RECHECK);
@@ -293,14 +268,6 @@ impl Restarts {
 pub(crate) async fn count(context: &Context, policy: &Policy, not_before: Instant) -> Result<usize, Error> {
     let (_, listed) = snapshots::list_identities(context, policy, not_before).await?;
     Ok(listed.pods.len())
-}
-
-/// Returns the owners of the pods if there is a budget and this keeper has no turn with them. `turns_ended` is the
-/// number of turns that had ended when the pods were listed: a turn that was free only later does not count.
-fn lacks_turn(step: &mut Step<'_>, machine: &Machine, turns_ended: Option<u64>) -> Option<Owners> {
-    step.policy.max_unavailable?;
-    let owners = machine.owners();
-    (!step.scheduling.try_turn(&step.context.shared, &owners, turns_ended)).then_some(owners)
 }
 
 /// Lists the selected pods, or shares a list that began at `not_before` or later.

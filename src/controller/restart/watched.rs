@@ -1,6 +1,6 @@
 //! A restart under way, with the list and the watch from which it knows its pods.
 //!
-//! Deletes nothing: see `pass.rs`. `monitor::restart` decides which pods may be deleted.
+//! Deletes nothing: see `drive.rs`. `monitor::restart` decides which pods may be deleted.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -13,13 +13,13 @@ use tokio::time::{sleep, sleep_until, timeout_at};
 use super::pod_watch::PodWatch;
 use crate::controller::clock::timer_now;
 use crate::controller::limits::Limits;
-use crate::controller::requeue::Requeue;
+use crate::controller::memory::Confirmed;
 use crate::controller::shared::{ListInterest, Listing, MAX_LAG, PodEvent};
 use crate::kube::client::Client;
 use crate::kube::error::Error;
 use crate::kube::faults::Faults;
 use crate::monitor::notice::Notice;
-use crate::monitor::restart::machine::Machine;
+use crate::monitor::restart::machine::{Machine, News};
 use crate::monitor::restart::standing::Move;
 use crate::monitor::spec::Policy;
 use crate::monitor::status::Begun;
@@ -33,7 +33,7 @@ const EVALUATION_PAUSE: u32 = 20;
 const BATCH_WINDOW: Duration = Duration::from_millis(50);
 
 pub(super) struct Watched {
-    pub(super) machine: Machine,
+    pub(super) machine: Machine<Confirmed>,
     /// The last list, from which a watch continues, and the interest that shares the list with other keepers.
     listing: Option<(Arc<Listing>, ListInterest)>,
     /// When the last list began.
@@ -42,25 +42,21 @@ pub(super) struct Watched {
     /// restart.
     pub(super) started: Option<Notice>,
     watch: PodWatch,
-    /// Whether the watch continues from the last list. If it continues from an earlier one, its events may be older than
-    /// the list, and only say that another list is worth making.
-    is_continuous: bool,
     /// Whether the watch has shown something that the last pass did not go by.
-    pub(super) has_news: bool,
+    has_news: bool,
     /// Failures of the deletions and of reads of the owners.
     pub(super) faults: Faults,
     pub(super) watch_faults: Faults,
 }
 
 impl Watched {
-    pub(super) fn new(machine: Machine) -> Box<Self> {
+    pub(super) fn new(machine: Machine<Confirmed>) -> Box<Self> {
         Box::new(Self {
             machine,
             listing: None,
             listed_at: timer_now(),
             started: None,
             watch: PodWatch::Closed,
-            is_continuous: false,
             has_news: false,
             faults: Faults::default(),
             watch_faults: Faults::default(),
@@ -118,9 +114,6 @@ impl Watched {
 
     /// Reads what the watch has delivered, so that nothing is judged by pods as they were before the last request.
     pub(super) async fn catch_up(&mut self, client: &Client) {
-        if !self.is_continuous {
-            return;
-        }
         let read_all = async {
             let (mut read, mut before) = (0, None);
             while before != Some(read) && read < MAX_LAG {
@@ -148,51 +141,55 @@ impl Watched {
             PodEvent::Deleted(uid) => self.machine.gone(&uid),
             PodEvent::Missed(why) => {
                 self.watch = PodWatch::Broken;
+                self.machine.watch_closed();
                 return ControlFlow::Break(why.map_or(Ok(()), Err));
             }
         }
         ControlFlow::Continue(())
     }
 
-    pub(super) fn update(&mut self, policy: &Policy, begun: &Begun) {
-        if self.machine.update(policy, begun) {
-            self.watch.close();
+    /// Begins another step of the restart, as the status has it.
+    pub(super) fn resume(&mut self, policy: &Policy, begun: &Begun) {
+        if self.machine.resume(policy, begun) {
+            self.close();
         }
     }
 
-    /// Returns whether a watch is open that continues from the last list.
-    pub(super) fn is_watching(&self) -> bool {
-        self.is_continuous && self.watch.is_open()
+    fn close(&mut self) {
+        self.watch.close();
+        self.machine.watch_closed();
     }
 
-    /// Takes the pods of a list, from which a watch may continue.
-    pub(super) fn listed(&mut self, listing: Arc<Listing>, interest: ListInterest, own_name: &str) {
-        (self.listed_at, self.is_continuous) = (listing.began, false);
+    /// Takes a list, from which a watch may continue, and returns its pods.
+    pub(super) fn take_list(
+        &mut self,
+        listing: Arc<Listing>,
+        interest: ListInterest,
+        own_name: &str,
+    ) -> News<Confirmed> {
+        self.listed_at = listing.began;
         let others = listing.selected_by.iter().filter(|name| ***name != *own_name);
         self.machine.also_selected_by(others.cloned().collect());
-        self.machine.listed(&listing.pods, listing.at, listing.took, timer_now());
+        let news = News::Listed { pods: listing.pods.clone(), at: listing.at, took: listing.took };
         self.listing = Some((listing, interest));
+        news
     }
 
-    /// Opens a watch that continues from the last list, or closes it. Returns whether one is open.
-    pub(super) fn watch(&mut self, is_wanted: bool, limits: &Limits) -> bool {
-        match &self.listing {
-            Some((listing, _)) if is_wanted => self.is_continuous |= self.watch.open(listing, limits),
-            _ => self.watch.close(),
-        }
-        self.watch.is_open()
-    }
-
-    /// Records that the status says what the last wave deleted. Returns what follows: the next pass when it is due, or
-    /// at once if it is worth making, or nothing would show when it is.
-    pub(super) fn written(&mut self, client: &Client) -> Requeue {
-        let due = self.machine.written();
-        let next = self.machine.standing_at(client.server_now()).next;
-        if !self.watch.is_open() || self.machine.is_worth_a_pass(&next) { Requeue::Now } else { Requeue::At(due) }
+    /// Opens a watch that continues from the last list, or closes it.
+    pub(super) fn follow(&mut self, is_wanted: bool, limits: &Limits) -> News<Confirmed> {
+        self.has_news = false;
+        let is_new = match &self.listing {
+            Some((listing, _)) if is_wanted => self.watch.open(listing, limits),
+            _ => {
+                self.watch.close();
+                false
+            }
+        };
+        News::Following { is_open: self.watch.is_open(), is_new }
     }
 
     pub(super) fn hold(&mut self) {
-        self.watch.close();
+        self.close();
         self.listing = None;
         self.machine.hold();
     }

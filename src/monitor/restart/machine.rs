@@ -1,5 +1,8 @@
-//! One restart under way, as this process knows it: its plan, its pods and owners as last seen, and what became of its
-//! deletions.
+//! One restart under way, as this process knows it: its plan, its pods and owners as last seen, what became of its
+//! deletions, and what comes next.
+//!
+//! [`Machine::next`] says what to do, and [`Machine::heard`] takes what has happened. Each news but that of the watch took
+//! time, so that the watch must be read again before anything is judged by it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -19,7 +22,7 @@ use crate::kube::objects::{Owner, Pod};
 use crate::kube::{ResourceVersion, ServerTime, Uid};
 use crate::monitor::report::{Progress, Situation};
 use crate::monitor::spec::Policy;
-use crate::monitor::status::{Begun, Canary, CanaryState, Entry, Outcome, Restart};
+use crate::monitor::status::{self, Begun, Canary, CanaryState, Entry, Restart};
 
 /// The write about the last wave waits for this long, or it would compete with the deletions of other restarts: 50
 /// restarts at once, which share an edit, delete their last pod in 1.3 times the time of the floor in BENCHMARKS.md
@@ -48,7 +51,8 @@ impl Id {
     }
 }
 
-pub(crate) struct Machine {
+/// `P` is the proof that pods may be deleted, which nothing here can make.
+pub(crate) struct Machine<P> {
     id: Id,
     plan: Plan,
     policy: Policy,
@@ -63,13 +67,13 @@ pub(crate) struct Machine {
     /// The other ConfigMonitors that select pods of the last list.
     others: Vec<Arc<str>>,
     attempts: Attempts,
-    canary: Option<Canary>,
+    /// The restart as the status has it, but for `deleted`.
+    begun: Begun,
     /// The new pods that were seen ready while the canary bakes.
     seen_ready: BTreeSet<Uid>,
     /// A new pod that was seen to fail while the canary was unproven. Its owner may have deleted it since.
     seen_failed: Option<Arc<Pod>>,
-    deleted: usize,
-    /// An earlier process may have deleted pods that are not in `deleted`.
+    /// An earlier process may have deleted pods that are not in `begun.deleted`.
     is_resumed: bool,
     /// When the content was first read. `None` after the first deletion.
     waits_since: Option<ServerTime>,
@@ -80,9 +84,167 @@ pub(crate) struct Machine {
     advance: Advance,
     /// The restart was reported as stalled.
     is_stalled: bool,
+    watch: Reading,
+    /// The owners of the turn, if there is one.
+    turn: Option<BTreeSet<Uid>>,
+    phase: Phase<P>,
 }
 
-impl Machine {
+/// What the controller does next.
+pub(crate) enum Do<P> {
+    /// Read the watch until nothing is left.
+    ReadWatch,
+    /// Exclude other restarts of these owners. `is_listed`: since the list.
+    TakeTurn { owners: BTreeSet<Uid>, is_listed: bool },
+    /// List the selected pods.
+    List,
+    /// Read the desired replicas of these owners, and their pods that are not selected.
+    ReadOwners(Vec<OwnerQuery>),
+    /// Read the ConfigMonitor, which must not have changed.
+    Confirm,
+    /// Send these deletions.
+    Remove(Wave, P),
+    /// Follow the pods by a watch, or close it.
+    Follow(bool),
+    /// Write the status.
+    Write(Report),
+    /// Record that the restart is over.
+    Complete(Over),
+    /// Wait until this time, or until something changes.
+    Wait(Instant),
+    /// Wait until this time. Until then nothing is tried, so the last failure still counts.
+    Pause(Instant),
+    /// Leave: everything is looked at and decided again.
+    Decide,
+    /// Leave with this error.
+    Fail(Error),
+}
+
+/// What has happened.
+pub(crate) enum News<P> {
+    /// The watch was read until nothing was left.
+    WatchRead,
+    /// Other restarts of these owners are excluded.
+    Turn(BTreeSet<Uid>),
+    Listed {
+        pods: Vec<Arc<Pod>>,
+        at: ServerTime,
+        took: Duration,
+    },
+    OwnersRead {
+        states: OwnerStates,
+        took: Duration,
+    },
+    /// Pods may be deleted.
+    Cleared(P),
+    /// The wave is over. `is_whole`: it was not cut short.
+    WaveOver {
+        is_whole: bool,
+    },
+    /// Whether a watch follows the pods, and whether it begins with the last list.
+    Following {
+        is_open: bool,
+        is_new: bool,
+    },
+    Written,
+}
+
+/// How the watch is known. From an earlier list than the last one, its events may be older than that list, and only say
+/// that another list is worth making.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Reading {
+    Closed,
+    FromEarlierList,
+    Unread,
+    Empty,
+}
+
+enum Phase<P> {
+    /// A step begins.
+    Resting,
+    Passing(Pass<P>),
+    Sweeping(Sweep),
+    /// The pass is over, and a watch is to follow the pods.
+    Following(PassEnd),
+    Reporting(PassEnd, Instant),
+    ReportingCanary(CanaryState),
+    /// The write about the last wave is due.
+    ReportingLate,
+    Waiting(Instant),
+    Leaving,
+    Failing(Error),
+}
+
+/// A pass that knows its pods.
+struct Pass<P> {
+    basis: Basis<P>,
+    has_begun: bool,
+    has_owners: bool,
+}
+
+/// How a pass knows its pods, and so what it may do.
+enum Basis<P> {
+    /// From a watch. The pass may find that the restart is over, and deletes nothing.
+    Watch,
+    List,
+    /// From a list, after which the intent was written, or the ConfigMonitor was read.
+    Cleared(P),
+}
+
+/// A wave under way.
+struct Sweep {
+    next: Move,
+    remaining: usize,
+    lacking: usize,
+    is_moving: bool,
+    deleted: usize,
+    /// A list must show what is true.
+    needs_list: bool,
+}
+
+/// What came of a pass.
+struct PassEnd {
+    next: Move,
+    deleted: usize,
+    refusal: Option<Error>,
+    /// The only refusals came from a PodDisruptionBudget that lets pods go one after the other, as intended: one has
+    /// gone, or some are terminating.
+    is_expected: bool,
+    /// The next step follows at once.
+    is_cut_short: bool,
+}
+
+/// What is written about a restart.
+pub(crate) struct Report {
+    pub(crate) begun: Begun,
+    progress: Progress,
+    refusal: Option<(Error, bool)>,
+    is_stalled: bool,
+}
+
+/// How a restart has ended.
+pub(crate) struct Over {
+    pub(crate) begun: Begun,
+    /// The pods that it skipped.
+    pub(crate) skipped: Vec<Skipped>,
+    /// The names of its pods that are stuck while terminating.
+    pub(crate) stuck: Vec<String>,
+    /// How many pods are selected.
+    pub(crate) selected: usize,
+}
+
+impl Report {
+    pub(crate) fn situation(&self, policy: &Policy) -> Situation<'_> {
+        if let Some(Canary { state: CanaryState::Failed { message }, .. }) = &self.begun.canary {
+            return Situation::CanaryFailed(message);
+        }
+        let hindrance =
+            self.refusal.as_ref().map(|(error, is_expected)| Hindrance { error, is_expected: *is_expected });
+        situation(policy, self.progress.clone(), hindrance, self.is_stalled)
+    }
+}
+
+impl<P> Machine<P> {
     pub(crate) fn new(policy: &Policy, plan: Plan, restart: &Restart, begun: &Begun, own_pod: Option<Uid>) -> Self {
         Self {
             id: Id::of(restart, begun),
@@ -95,21 +257,29 @@ impl Machine {
             owners: OwnerStates::new(),
             others: Vec::new(),
             attempts: Attempts::default(),
-            canary: begun.canary.clone(),
+            begun: begun.clone(),
             seen_ready: BTreeSet::new(),
             seen_failed: None,
-            deleted: begun.deleted,
             is_resumed: false,
             waits_since: (begun.deleted == 0).then_some(restart.observed_at),
             unwritten: None,
             blocked_at: None,
             advance: Advance::of(begun),
             is_stalled: false,
+            watch: Reading::Closed,
+            turn: None,
+            phase: Phase::Resting,
         }
     }
 
+    /// Begins with a first pass, whose pods were just listed, and whose intent is written.
+    pub(crate) fn begin(&mut self, proof: P) {
+        let basis = Basis::Cleared(proof);
+        self.phase = Phase::Passing(Pass { basis, has_begun: false, has_owners: false });
+    }
+
     /// Takes over a restart of an earlier keeper, which may have deleted pods without writing that to the status.
-    pub(crate) fn resume(&mut self) {
+    pub(crate) fn take_over(&mut self) {
         self.is_resumed = true;
         self.waits_since = None;
     }
@@ -124,23 +294,20 @@ impl Machine {
 
     /// Returns whether this is the restart of this entry of the history, which other content has ended.
     pub(crate) fn is_superseded_in(&self, entry: &Entry) -> bool {
-        entry.result == Outcome::Superseded && entry.started_at == self.id.started_at
+        entry.result == status::Outcome::Superseded && entry.started_at == self.id.started_at
     }
 
     /// How many pods this restart has deleted.
     pub(crate) fn deleted(&self) -> usize {
-        self.deleted
+        self.begun.deleted
     }
 
-    /// How many pods are selected.
-    pub(crate) fn selected(&self) -> usize {
-        self.pods.len()
-    }
-
-    /// Takes over the state of the canary from the status. Returns whether the spec has been edited: a watch has the
-    /// earlier selector, and the edit waits for the next list.
-    pub(crate) fn update(&mut self, policy: &Policy, begun: &Begun) -> bool {
-        self.canary.clone_from(&begun.canary);
+    /// Begins another step, by the restart as the status has it. An unfinished pass is abandoned. Returns whether the
+    /// spec has been edited: a watch has the earlier selector, and the edit waits for the next list.
+    pub(crate) fn resume(&mut self, policy: &Policy, begun: &Begun) -> bool {
+        self.begun = Begun { deleted: self.begun.deleted, ..begun.clone() };
+        (self.phase, self.turn) = (Phase::Resting, None);
+        self.spend();
         if self.policy == *policy {
             return false;
         }
@@ -149,9 +316,183 @@ impl Machine {
         true
     }
 
+    pub(crate) fn next(&mut self, now: Now) -> Do<P> {
+        match std::mem::replace(&mut self.phase, Phase::Leaving) {
+            Phase::Resting => self.rest(now),
+            Phase::Passing(pass) => self.pass(pass, now),
+            Phase::Following(end) => {
+                self.is_stalled = now.server >= self.deadline();
+                self.phase = Phase::Following(end);
+                Do::Follow(!self.is_stalled)
+            }
+            Phase::Reporting(end, due) => {
+                let PassEnd { refusal, is_expected, .. } = &end;
+                let refusal = refusal.clone().map(|error| (error, *is_expected));
+                let Report { begun, progress, .. } = self.report();
+                let progress = progress.not_deleted(self.undeleted().into_iter());
+                self.phase = Phase::Reporting(end, due);
+                Do::Write(Report { begun, progress, refusal, is_stalled: self.is_stalled })
+            }
+            Phase::ReportingCanary(state) => {
+                let mut report = self.report();
+                report.begun.canary.iter_mut().for_each(|canary| canary.state = state.clone());
+                self.phase = Phase::ReportingCanary(state);
+                Do::Write(report)
+            }
+            Phase::ReportingLate => {
+                self.phase = Phase::ReportingLate;
+                Do::Write(self.report())
+            }
+            Phase::Waiting(until) => {
+                self.phase = Phase::Waiting(until);
+                Do::Wait(until)
+            }
+            Phase::Failing(error) => Do::Fail(error),
+            // The next step resumes.
+            Phase::Sweeping(_) | Phase::Leaving => Do::Decide,
+        }
+    }
+
+    pub(crate) fn heard(&mut self, news: News<P>, now: Now) {
+        match news {
+            News::WatchRead => {
+                if self.watch == Reading::Unread {
+                    self.watch = Reading::Empty;
+                }
+                return;
+            }
+            News::Turn(owners) => self.turn = Some(owners),
+            News::Listed { pods, at, took } => {
+                self.listed(&pods, at, took, now.timer);
+                self.phase = Phase::Passing(Pass { basis: Basis::List, has_begun: false, has_owners: false });
+            }
+            News::OwnersRead { states, took } => {
+                self.owners_read(states, took, now.timer);
+                if let Phase::Passing(pass) = &mut self.phase {
+                    pass.has_owners = true;
+                }
+            }
+            News::Cleared(proof) => {
+                if let Phase::Passing(pass) = &mut self.phase {
+                    pass.basis = Basis::Cleared(proof);
+                }
+            }
+            News::WaveOver { is_whole } => {
+                if let Phase::Sweeping(sweep) = std::mem::replace(&mut self.phase, Phase::Leaving) {
+                    self.end_wave(sweep, is_whole, now.server);
+                }
+            }
+            News::Following { is_open, is_new } => {
+                self.watch = match self.watch {
+                    _ if !is_open => Reading::Closed,
+                    _ if is_new => Reading::Unread,
+                    Reading::Closed => Reading::FromEarlierList,
+                    before => before,
+                };
+                if let Phase::Following(end) = std::mem::replace(&mut self.phase, Phase::Leaving) {
+                    self.end_pass(end, now);
+                }
+            }
+            News::Written => self.written(now.server),
+        }
+        self.spend();
+    }
+
+    pub(crate) fn watch_closed(&mut self) {
+        self.watch = Reading::Closed;
+    }
+
+    /// Whatever was read of the watch may be old.
+    fn spend(&mut self) {
+        if self.watch == Reading::Empty {
+            self.watch = Reading::Unread;
+        }
+    }
+
+    fn rest(&mut self, now: Now) -> Do<P> {
+        self.phase = Phase::Resting;
+        if self.watch == Reading::Unread {
+            return Do::ReadWatch;
+        }
+        let write_at = self.unwritten.map(|(write_at, _)| write_at);
+        if write_at.is_some_and(|at| at <= now.timer) {
+            self.phase = Phase::ReportingLate;
+            return self.next(now);
+        }
+        if self.watch == Reading::Empty && self.standing_at(now.server).next.is_shown_by_watch() {
+            // No old pod is left according to the watch, so the pass only reads the owners and writes the status.
+            self.trust_watch(now.server);
+            return self.pass(Pass { basis: Basis::Watch, has_begun: false, has_owners: false }, now);
+        }
+        if let Some(until) = self.pace.not_before(now.timer) {
+            return Do::Pause(write_at.map_or(until, |write_at| write_at.min(until)));
+        }
+        match self.lacks_turn() {
+            Some(owners) => Do::TakeTurn { owners, is_listed: false },
+            None => Do::List,
+        }
+    }
+
+    fn pass(&mut self, mut pass: Pass<P>, now: Now) -> Do<P> {
+        let is_watch = matches!(pass.basis, Basis::Watch);
+        if matches!(pass.basis, Basis::List)
+            && let Some(owners) = self.lacks_turn()
+        {
+            // The pods have other owners now, and this list may not show the deletions of other turns with them.
+            self.phase = Phase::Passing(pass);
+            return Do::TakeTurn { owners, is_listed: true };
+        }
+        if !std::mem::replace(&mut pass.has_begun, true) {
+            self.begin_pass(now.server);
+        }
+        if !pass.has_owners && self.needs_owners() {
+            self.phase = Phase::Passing(pass);
+            return Do::ReadOwners(self.owners_to_read());
+        }
+        match self.watch {
+            Reading::Unread if is_watch => {
+                self.phase = Phase::Passing(pass);
+                return Do::ReadWatch;
+            }
+            Reading::Empty if is_watch => self.trust_watch(now.server),
+            _ if is_watch => return Do::Decide,
+            _ => {}
+        }
+        let Standing { next, remaining, lacking, on_their_way, stuck, .. } = self.standing();
+        let sweep = Sweep { next, remaining, lacking, is_moving: on_their_way > 0, deleted: 0, needs_list: false };
+        match (&sweep.next, pass.basis) {
+            (Move::Done, _) => Do::Complete(self.over(stuck.into_iter().map(str::to_owned).collect())),
+            // To delete pods, and to pass or fail a canary, takes a list.
+            (Move::Remove(_) | Move::Canary(CanaryState::Passed | CanaryState::Failed { .. }), Basis::Watch) => {
+                Do::Decide
+            }
+            (Move::Canary(state), _) => {
+                self.phase = Phase::ReportingCanary(state.clone());
+                self.next(now)
+            }
+            (Move::Remove(uids), Basis::Cleared(proof)) => {
+                let pods = uids.iter().filter_map(|uid| self.pods.get(uid)).cloned().collect();
+                let wave = self.attempts.begin_wave(&self.policy, pods);
+                self.phase = Phase::Sweeping(sweep);
+                Do::Remove(wave, proof)
+            }
+            (Move::Remove(_), basis) => {
+                self.phase = Phase::Passing(Pass { basis, has_begun: true, has_owners: pass.has_owners });
+                Do::Confirm
+            }
+            (Move::Wait(_), _) => {
+                self.end_sweep(sweep, None, true, now.server);
+                self.next(now)
+            }
+        }
+    }
+
     /// Takes the pods of a list that was made at this time and took so long.
-    pub(crate) fn listed(&mut self, pods: &[Arc<Pod>], at: ServerTime, took: Duration, now: Instant) {
+    fn listed(&mut self, pods: &[Arc<Pod>], at: ServerTime, took: Duration, now: Instant) {
         self.seen_at = at;
+        if self.watch != Reading::Closed {
+            self.watch = Reading::FromEarlierList;
+        }
         self.pods.list(pods, self.dated(at));
         pods.iter().for_each(|pod| self.record_sight(pod));
         self.count_unanswered();
@@ -179,9 +520,8 @@ impl Machine {
         self.pods.remove(uid);
     }
 
-    /// Takes the pods as the watch has shown them for their state at this time. The watch must have been read to its end,
-    /// and continue from the last list.
-    pub(crate) fn trust_watch(&mut self, now: ServerTime) {
+    /// Takes the pods as the watch has shown them for their state at this time.
+    fn trust_watch(&mut self, now: ServerTime) {
         self.seen_at = now;
         self.count_unanswered();
     }
@@ -191,7 +531,7 @@ impl Machine {
     fn dated(&self, now: ServerTime) -> Option<ServerTime> {
         let has_failed = |canary: &Canary| matches!(canary.state, CanaryState::Failed { .. });
         let matters = !self.policy.min_ready.is_zero() || self.policy.canary.is_some();
-        Some(now).filter(|_| matters && !self.canary.as_ref().is_some_and(has_failed))
+        Some(now).filter(|_| matters && !self.begun.canary.as_ref().is_some_and(has_failed))
     }
 
     /// While the canary is unproven: records that a new pod is ready, or has failed.
@@ -209,17 +549,17 @@ impl Machine {
     }
 
     fn is_proving(&self) -> bool {
-        self.canary.as_ref().is_some_and(|canary| canary.state.is_proving())
+        self.begun.canary.as_ref().is_some_and(|canary| canary.state.is_proving())
     }
 
     /// Counts unanswered deletions whose pods are gone or terminating.
     fn count_unanswered(&mut self) {
         let is_left = |uid: &Uid| self.pods.get(uid).is_some_and(|pod| pod.gone_by.is_none());
-        self.deleted += self.attempts.done_without_answer(is_left);
+        self.begun.deleted += self.attempts.done_without_answer(is_left);
     }
 
     /// Returns how the restart stands by the pods as they were last seen.
-    pub(crate) fn standing(&self) -> Standing<'_> {
+    fn standing(&self) -> Standing<'_> {
         self.standing_at(self.seen_at)
     }
 
@@ -228,7 +568,7 @@ impl Machine {
         let (plan, policy, pods, owners) = (&self.plan, &self.policy, &*self.pods, &self.owners);
         let (undeleted, own_pod) = (&self.attempts.undeleted, self.own_pod.as_ref());
         let is_overdue = now >= self.deadline();
-        let canary = self.canary.as_ref().filter(|_| self.is_proving());
+        let canary = self.begun.canary.as_ref().filter(|_| self.is_proving());
         let (since, seen_ready, failed) = (self.id.started_at, &self.seen_ready, self.seen_failed.as_deref());
         let canary = canary.map(|canary| CanarySight { canary, since, seen_ready, failed });
         Sight { plan, policy, pods, owners, undeleted, own_pod, canary, is_overdue, now }.standing()
@@ -257,10 +597,11 @@ impl Machine {
     }
 
     /// Begins a pass. Deletions that an earlier process may have made count as deletions of this restart.
-    pub(crate) fn begin_pass(&mut self, begun: &Begun, now: ServerTime) {
+    fn begin_pass(&mut self, now: ServerTime) {
         self.advance.take_up(now);
-        if std::mem::take(&mut self.is_resumed) && self.selects_as(begun) {
-            self.deleted = self.deleted.max(begun.gone(self.standing_at(now).waiting));
+        if std::mem::take(&mut self.is_resumed) && self.selects_as_at_the_start() {
+            let gone = self.begun.gone(self.standing_at(now).waiting);
+            self.begun.deleted = self.begun.deleted.max(gone);
         }
         if self.is_stalled {
             self.plan.lower_expectations(&self.pods);
@@ -269,7 +610,7 @@ impl Machine {
     }
 
     /// Returns whether the next move depends on the owners' desired replicas.
-    pub(crate) fn needs_owners(&self) -> bool {
+    fn needs_owners(&self) -> bool {
         self.policy.max_unavailable.is_some() || self.is_proving() || self.standing().remaining == 0
     }
 
@@ -291,7 +632,7 @@ impl Machine {
     }
 
     /// Takes the states of owners, which took so long to read.
-    pub(crate) fn owners_read(&mut self, mut owners: OwnerStates, took: Duration, now: Instant) {
+    fn owners_read(&mut self, mut owners: OwnerStates, took: Duration, now: Instant) {
         for state in owners.values_mut() {
             state.others.retain(|pod| !self.pods.contains_key(&pod.uid));
         }
@@ -302,9 +643,18 @@ impl Machine {
         self.owners = owners;
     }
 
-    /// Returns the owners whose pods the restart counts.
-    pub(crate) fn owners(&self) -> BTreeSet<Uid> {
-        self.plan.owners(&self.pods).into_iter().map(|owner| owner.uid.clone()).collect()
+    /// Returns whether a failure to read an owner is no failure of the step. With a budget, every read must succeed.
+    /// Without one, an owner that may not be read is assumed to desire as many pods as it had at the start: the guess
+    /// decides only when the restart is over, not what is deleted.
+    pub(crate) fn tolerates(&self, failure: &Error) -> bool {
+        self.policy.max_unavailable.is_none() && matches!(failure.cause, Cause::Forbidden(_))
+    }
+
+    /// Returns the owners whose pods the restart counts, if there is a budget and no turn with them.
+    pub(crate) fn lacks_turn(&self) -> Option<BTreeSet<Uid>> {
+        self.policy.max_unavailable?;
+        let owners: BTreeSet<Uid> = self.plan.owners(&self.pods).into_iter().map(|owner| owner.uid.clone()).collect();
+        self.turn.as_ref().is_none_or(|turn| !turn.is_superset(&owners)).then_some(owners)
     }
 
     /// Returns the controllers of the pods that are replaced, once their owners have been read: the Deployment, for a
@@ -314,42 +664,71 @@ impl Machine {
         concerned.map(|(owner, state)| Arc::clone(state.controller.as_ref().unwrap_or(owner))).collect()
     }
 
-    pub(crate) fn begin_wave(&mut self, uids: &[Uid]) -> Wave {
-        let pods = uids.iter().filter_map(|uid| self.pods.get(uid)).cloned().collect();
-        self.attempts.begin_wave(&self.policy, pods)
-    }
-
     /// Returns, at the first deletion only, when the content was first read.
     pub(crate) fn first_deletion(&mut self) -> Option<ServerTime> {
         self.waits_since.take()
     }
 
-    /// Takes the answer for a pod of the wave. Returns whether a list must show what is true.
-    pub(crate) fn answered(&mut self, pod: &Pod, answer: Reply) -> bool {
-        if let Reply::Deleted { by, here } = answer {
+    /// Takes the reply for a pod of the wave. Returns whether the wave may send another deletion.
+    pub(crate) fn replied(&mut self, pod: &Pod, reply: Reply) -> bool {
+        let mut here = false;
+        if let Reply::Deleted { by, here: is_here } = reply {
             // A deletion that another keeper has in flight may still fail.
-            self.deleted += usize::from(here);
+            here = is_here;
             self.pods.record_deletion(&pod.uid, by);
         }
-        self.attempts.answered(pod, answer)
-    }
-
-    /// Returns whether the wave under way may send another deletion.
-    pub(crate) fn wave_goes_on(&self) -> bool {
+        self.begun.deleted += usize::from(here);
+        let needs_list = self.attempts.answered(pod, reply);
+        if let Phase::Sweeping(sweep) = &mut self.phase {
+            sweep.deleted += usize::from(here);
+            sweep.needs_list |= needs_list;
+        }
         self.attempts.wave_goes_on()
     }
 
-    /// Ends a wave, and returns its refusal.
-    pub(crate) fn end_wave(&mut self) -> Option<Error> {
+    fn end_wave(&mut self, sweep: Sweep, is_whole: bool, now: ServerTime) {
         let refusal = self.attempts.end_wave();
         let is_blocked =
             refusal.as_ref().is_some_and(|error| matches!(error.cause, Cause::Blocked(_) | Cause::Refused(_)));
         self.blocked_at = is_blocked.then(|| self.ready());
-        refusal
+        match refusal {
+            Some(error) if error.cause == Cause::Stopped => self.phase = Phase::Failing(error),
+            refusal => self.end_sweep(sweep, refusal, is_whole, now),
+        }
+    }
+
+    fn end_sweep(&mut self, sweep: Sweep, refusal: Option<Error>, is_whole: bool, now: ServerTime) {
+        let Sweep { next, remaining, lacking, is_moving, deleted, needs_list } = sweep;
+        if self.advance.note(deleted, remaining, lacking, now) {
+            self.pace.backoff.reset();
+        }
+        let is_cut_short = (!is_whole || needs_list) && refusal.is_none();
+        if is_cut_short && deleted == 0 {
+            // A write would say that nothing is in the way, until the next list shows whether something is.
+            return;
+        }
+        let is_blocked = refusal.as_ref().is_some_and(|error| matches!(error.cause, Cause::Blocked(_)));
+        let is_expected = is_blocked && (deleted > 0 || is_moving);
+        self.phase = Phase::Following(PassEnd { next, deleted, refusal, is_expected, is_cut_short });
+    }
+
+    /// Returns why the last wave did not delete all its pods, unless that is expected, and how many it has not deleted.
+    pub(crate) fn hindrance(&self) -> Option<(&Error, usize)> {
+        match &self.phase {
+            Phase::Following(PassEnd { refusal: Some(error), is_expected: false, .. }) => {
+                Some((error, self.undeleted().len()))
+            }
+            _ => None,
+        }
+    }
+
+    /// Returns whether the last wave has met no refusal.
+    pub(crate) fn is_unhindered(&self) -> bool {
+        !matches!(&self.phase, Phase::Following(PassEnd { refusal: Some(_), .. }))
     }
 
     /// Returns the existing pods whose last deletion failed.
-    pub(crate) fn undeleted(&self) -> Vec<&Pod> {
+    fn undeleted(&self) -> Vec<&Pod> {
         let failed = self.pods.values().filter(|pod| self.attempts.is_left(&pod.uid) && pod.gone_by.is_none());
         failed.map(|pod| &**pod).collect()
     }
@@ -358,31 +737,11 @@ impl Machine {
         self.pods.values().filter(|pod| pod.ready_since.is_some() && pod.gone_by.is_none()).count()
     }
 
-    pub(crate) fn record_pass(&mut self, deleted: usize, remaining: usize, lacking: usize, now: ServerTime) {
-        if self.advance.note(deleted, remaining, lacking, now) {
-            self.pace.backoff.reset();
-        }
-    }
-
-    /// Returns whether the progress deadline has passed. From here on the restart counts as stalled or not.
-    pub(crate) fn check_deadline(&mut self, now: ServerTime) -> bool {
-        self.is_stalled = now >= self.deadline();
-        self.is_stalled
-    }
-
-    /// Returns what is written and reported after a pass, and when the next one is due.
-    pub(crate) fn end_pass<'a>(
-        &mut self,
-        begun: Begun,
-        next: &Move,
-        hindrance: Option<Hindrance<'a>>,
-        is_watched: bool,
-        now: Now,
-    ) -> (Begun, Situation<'a>, Instant) {
-        let (begun, progress) = self.to_write(begun);
-        let progress = progress.not_deleted(self.undeleted().into_iter());
-        let refusal = hindrance.map(|hindrance| &hindrance.error.cause);
-        let mut delay = self.pace.after_pass(refusal, is_watched, now.timer);
+    /// Ends a pass: what came of it is written, now or later, and the next pass is due some time after.
+    fn end_pass(&mut self, end: PassEnd, now: Now) {
+        let PassEnd { next, deleted, refusal, is_cut_short, .. } = &end;
+        let is_open = self.watch != Reading::Closed;
+        let mut delay = self.pace.after_pass(refusal.as_ref().map(|error| &error.cause), is_open, now.timer);
         let wake_at = match next {
             Move::Wait(until) => *until,
             Move::Remove(_) | Move::Canary(_) | Move::Done => None,
@@ -392,58 +751,80 @@ impl Machine {
             delay = delay.min(at.since(now.server).max(MIN_DELAY));
         }
         let due = (now.timer + delay).max(self.pace.pause.unwrap_or(now.timer));
-        (begun, situation(&self.policy, progress, hindrance, self.is_stalled), due)
+        // Every old pod is terminating, so the next write may be that the restart is over.
+        let is_calm = !is_cut_short && refusal.is_none() && !self.is_stalled;
+        let may_wait = is_calm && self.policy.max_unavailable.is_none() && *deleted > 0;
+        if may_wait && self.standing().waiting == 0 {
+            let write_at = now.timer + WRITE_DELAY;
+            self.unwritten = Some((write_at, due));
+            self.phase = Phase::Waiting(due.min(write_at));
+        } else {
+            self.phase = Phase::Reporting(end, due);
+        }
     }
 
-    /// Postpones the write about the last wave. Returns when the write or the next pass is due.
-    pub(crate) fn write_later(&mut self, next_pass: Instant, now: Instant) -> Instant {
-        let write_at = now + WRITE_DELAY;
-        self.unwritten = Some((write_at, next_pass));
-        next_pass.min(write_at)
+    /// Records that the status says what the last wave deleted.
+    fn written(&mut self, now: ServerTime) {
+        let late = self.unwritten.take();
+        self.phase = match std::mem::replace(&mut self.phase, Phase::Leaving) {
+            Phase::Reporting(PassEnd { is_cut_short: false, .. }, due) => Phase::Waiting(due),
+            // The next pass is due, or worth making at once, or nothing would show when it is.
+            Phase::ReportingLate => match late {
+                Some((_, due)) if self.watch != Reading::Closed => {
+                    let next = self.standing_at(now).next;
+                    if self.is_worth_a_pass(&next) { Phase::Leaving } else { Phase::Waiting(due) }
+                }
+                _ => Phase::Leaving,
+            },
+            _ => Phase::Leaving,
+        };
     }
 
-    /// Returns when the status must say what the last wave deleted, unless it does.
-    pub(crate) fn write_at(&self) -> Option<Instant> {
-        self.unwritten.map(|(write_at, _)| write_at)
-    }
-
-    /// Records that the status says what the last wave deleted. Returns when the next pass is due.
-    pub(crate) fn written(&mut self) -> Option<Instant> {
-        self.unwritten.take().map(|(_, due)| due)
+    fn report(&self) -> Report {
+        let progress = Progress::of(&self.begun, &self.standing()).also_selected_by(&self.others);
+        Report { begun: self.to_write(self.begun.clone()), progress, refusal: None, is_stalled: false }
     }
 
     /// Returns what to write about the restart by the pods as last seen.
-    pub(crate) fn to_write(&self, begun: Begun) -> (Begun, Progress) {
-        let standing = self.standing();
-        let progress = Progress::of(&begun, &standing).also_selected_by(&self.others);
-        let begun = Begun { deleted: self.deleted, ..begun };
-        (self.advance.record(begun, standing.remaining, standing.waiting, &standing.unavailable), progress)
+    pub(crate) fn to_write(&self, begun: Begun) -> Begun {
+        let Standing { remaining, waiting, unavailable, .. } = self.standing();
+        let begun = Begun { deleted: self.begun.deleted, ..begun };
+        self.advance.record(begun, remaining, waiting, &unavailable)
     }
 
     /// Returns whether the pods are selected as when the restart began.
-    pub(crate) fn selects_as(&self, begun: &Begun) -> bool {
-        begun.pod_selector == self.policy.selector.to_query()
+    fn selects_as_at_the_start(&self) -> bool {
+        self.begun.pod_selector == self.policy.selector.to_query()
     }
 
-    /// Returns the restart as it ends, and the pods that it skipped: those that were exempt when it began, or have
-    /// become so since. After an edit of the selector nobody knows about the pods that are not selected any more, so
-    /// only the deleted ones count.
-    pub(crate) fn result(&self, begun: Begun) -> (Begun, Vec<Skipped>) {
+    /// Returns how the restart ends. It skipped the pods that were exempt when it began, or have become so since. After an
+    /// edit of the selector nobody knows about the pods that are not selected any more, so only the deleted ones count.
+    fn over(&self, stuck: Vec<String>) -> Over {
+        let begun = self.begun.clone();
         let left = self.plan.left_alone(&self.policy, &self.pods, self.own_pod.as_ref());
-        let planned = if self.selects_as(&begun) { begun.pods } else { self.deleted };
-        let pods = planned.saturating_sub(left.len()).max(self.deleted);
+        let planned = if self.selects_as_at_the_start() { begun.pods } else { begun.deleted };
+        let pods = planned.saturating_sub(left.len()).max(begun.deleted);
         let skipped = self.plan.skipped.iter().cloned().chain(left).collect();
-        (Begun { pods, deleted: self.deleted, ..begun }, skipped)
+        Over { begun: Begun { pods, ..begun }, skipped, stuck, selected: self.pods.len() }
     }
 
-    /// Returns whether all new pods have been ready for the time of a canary, and some have replaced others than the failed
-    /// canaries: if all pods were canaries, none that has failed may be left.
-    pub(crate) fn is_proven_by_others(&self, begun: &Begun) -> bool {
+    /// Returns whether a restart whose canary has failed may be over: somebody else has replaced all other pods, and all
+    /// have been ready for the time of a canary. The new pods have replaced others than the failed canaries: if all pods
+    /// were canaries, none that has failed may be left.
+    pub(crate) fn may_be_over(&self) -> bool {
         let bake = self.policy.canary.map_or(Duration::ZERO, |canary| canary.bake);
         let has_baked = |since| bake.is_zero() || self.seen_at.since(since) > bake;
         let mut new = self.pods.values().filter(|pod| pod.is_present() && self.plan.is_successor(pod));
-        let had_others = begun.canary.as_ref().is_some_and(|canary| canary.pods < begun.pods);
-        new.all(|pod| pod.ready_from().is_some_and(has_baked) && (had_others || pod.crash.is_none()))
+        let had_others = self.begun.canary.as_ref().is_some_and(|canary| canary.pods < self.begun.pods);
+        self.standing().remaining == 0
+            && self.selects_as_at_the_start()
+            && new.all(|pod| pod.ready_from().is_some_and(has_baked) && (had_others || pod.crash.is_none()))
+    }
+
+    /// Returns how a restart whose canary has failed ends, once its owners have been read, if it does.
+    pub(crate) fn over_without_canary(&self) -> Option<Over> {
+        let Standing { next, stuck, .. } = self.standing();
+        (next == Move::Done).then(|| self.over(stuck.into_iter().map(str::to_owned).collect()))
     }
 
     /// The time until the restart goes on does not count as a lack of progress.

@@ -1,0 +1,206 @@
+//! Carries out what a restart asks for: reads, deletes and writes until it waits.
+
+use std::time::Duration;
+
+use tracing::{info, warn};
+
+use super::watched::Watched;
+use super::{list_pods, owners, skipped, wave};
+use crate::controller::clock::{now, timer_now};
+use crate::controller::context::Context;
+use crate::controller::memory::Confirmation;
+use crate::controller::requeue::Requeue;
+use crate::controller::step::Step;
+use crate::kube::error::Error;
+use crate::kube::objects::Pod;
+use crate::monitor::notice;
+use crate::monitor::report;
+use crate::monitor::restart::machine::{Do, News, Over, Report};
+use crate::monitor::restart::standing::{OwnerQuery, OwnerStates};
+use crate::monitor::restart::wave::Reply;
+use crate::monitor::status::{CanaryState, Restart, Why};
+
+pub(super) struct Drive<'a, 'b> {
+    pub(super) step: &'a mut Step<'b>,
+    pub(super) restart: Restart,
+    pub(super) watched: &'a mut Watched,
+}
+
+impl Drive<'_, '_> {
+    /// Does what the restart asks for until it waits.
+    pub(super) async fn run(mut self) -> Result<Requeue, Error> {
+        let (context, policy) = (self.step.context, self.step.policy);
+        let mut turns_ended = None;
+        loop {
+            let news = match self.watched.machine.next(now(&context.client)) {
+                Do::ReadWatch => {
+                    self.watched.catch_up(&context.client).await;
+                    News::WatchRead
+                }
+                Do::TakeTurn { owners, is_listed } => {
+                    let since = turns_ended.filter(|_| is_listed);
+                    match self.step.scheduling.try_turn(&context.shared, &owners, since) {
+                        true => News::Turn(owners),
+                        false => return Ok(Requeue::OnTurn(owners)),
+                    }
+                }
+                Do::List => {
+                    // This is the last list of the pass, so the pass uses only what it shows.
+                    let (listing, interest) = list_pods(context, policy, timer_now()).await?;
+                    turns_ended = Some(listing.turns_ended);
+                    self.watched.take_list(listing, interest, &context.name)
+                }
+                Do::ReadOwners(queries) => {
+                    let (states, took) = self.read_owners(queries).await?;
+                    News::OwnersRead { states, took }
+                }
+                Do::Confirm => match self.step.confirm().await? {
+                    Confirmation::Confirmed(confirmed) => News::Cleared(confirmed),
+                    Confirmation::Changed => return Ok(Requeue::Now),
+                    Confirmation::Gone => {
+                        self.watched.hold();
+                        return Ok(Requeue::missing());
+                    }
+                },
+                Do::Remove(wave, confirmed) => {
+                    let Watched { machine, listed_at, .. } = &mut *self.watched;
+                    let before = machine.deleted();
+                    let hear = |pod: &Pod, reply: Reply| {
+                        if matches!(reply, Reply::Deleted { here: true, .. })
+                            && let Some(read_at) = machine.first_deletion()
+                        {
+                            context.tally.first_deletion(context.client.server_now().since(read_at));
+                        }
+                        machine.replied(pod, reply)
+                    };
+                    let is_whole = wave::send(self.step, wave, *listed_at, confirmed, hear).await;
+                    machine.heard(News::WaveOver { is_whole }, now(&context.client));
+                    let has_deleted = machine.deleted() > before;
+                    self.step.scheduling.end_turn();
+                    self.log_hindrance();
+                    // Keepers that have not deleted anything yet go before the rest of this pass.
+                    if has_deleted {
+                        self.step.scheduling.acquire_slot(context).await;
+                    }
+                    continue;
+                }
+                Do::Follow(is_wanted) => {
+                    self.step.scheduling.end_turn();
+                    self.watched.follow(is_wanted, &context.shared.limits)
+                }
+                Do::Write(report) => {
+                    self.step.scheduling.end_turn();
+                    self.write(report).await?;
+                    News::Written
+                }
+                Do::Complete(over) => return self.complete(over).await,
+                Do::Wait(until) => return Ok(Requeue::At(Some(until))),
+                Do::Pause(until) => return Ok(Requeue::Later(until)),
+                Do::Decide => return Ok(Requeue::Now),
+                Do::Fail(error) => return Err(error),
+            };
+            self.watched.machine.heard(news, now(&context.client));
+        }
+    }
+
+    /// Completes a restart whose canary has failed if somebody else has replaced all other pods.
+    pub(super) async fn complete_if_over(mut self) -> Result<Option<Requeue>, Error> {
+        if !self.watched.machine.may_be_over() {
+            return Ok(None);
+        }
+        let (states, took) = self.read_owners(self.watched.machine.owners_to_read()).await?;
+        self.watched.machine.heard(News::OwnersRead { states, took }, now(&self.step.context.client));
+        match self.watched.machine.over_without_canary() {
+            Some(over) => self.complete(over).await.map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// Reads the desired replicas of owners, and returns how long that took.
+    async fn read_owners(&mut self, queries: Vec<OwnerQuery>) -> Result<(OwnerStates, Duration), Error> {
+        let (context, policy, began) = (self.step.context, self.step.policy, timer_now());
+        let (states, failure) = owners::read_states(&context.client, policy, queries).await;
+        match failure {
+            // With a budget a failed read fails the step, so a success says nothing about the deletions.
+            None if policy.max_unavailable.is_some() => {}
+            None => self.record_success(),
+            Some(error) if !self.watched.machine.tolerates(&error) => return Err(error),
+            Some(error) => {
+                if self.watched.faults.record(&error.cause).1 {
+                    warn!(%error, "desired replicas unknown; assuming the pods at the start of the restart");
+                }
+            }
+        }
+        Ok((states, timer_now().saturating_duration_since(began)))
+    }
+
+    /// Logs a refusal of the last wave that is new.
+    fn log_hindrance(&mut self) {
+        let Watched { machine, faults, .. } = &mut *self.watched;
+        match machine.hindrance() {
+            Some((error, pods)) => {
+                if faults.record(&error.cause).1 {
+                    warn!(%error, pods, "pods not deleted");
+                }
+            }
+            None if machine.is_unhindered() => self.record_success(),
+            None => {}
+        }
+    }
+
+    fn record_success(&mut self) {
+        if self.watched.faults.recovered() {
+            info!("restart no longer blocked");
+        }
+    }
+
+    async fn write(&mut self, report: Report) -> Result<(), Error> {
+        let restart = Restart { begun: Some(report.begun.clone()), ..self.restart.clone() };
+        self.step.status.restart = Some(Box::new(restart));
+        let before = self.restart.begun.as_ref().and_then(|begun| begun.canary.clone());
+        self.step.update_status(&report.situation(self.step.policy)).await?;
+        if before != report.begun.canary {
+            match report.begun.canary.as_ref().map(|canary| &canary.state) {
+                Some(CanaryState::Baking { .. }) => info!("canary available"),
+                Some(CanaryState::Passed) => info!("canary passed"),
+                // `CanaryFailed` has a notice, which is logged.
+                Some(CanaryState::Failed { .. } | CanaryState::Replacing) | None => {}
+            }
+        }
+        announce(self.step.context, self.watched).await;
+        Ok(())
+    }
+
+    async fn complete(mut self, over: Over) -> Result<Requeue, Error> {
+        self.step.scheduling.end_turn();
+        self.record_success();
+        let Self { step, restart, watched } = self;
+        let now = step.context.client.server_now();
+        let Over { begun, skipped: left, stuck, selected } = over;
+        let left = skipped(&step.status, restart.revert, &left);
+        let (changed, why) = (report::changed(&step.status), step.status.why());
+        let mut sources = step.status.changed(&restart.contents);
+        if why == Why::Reverted {
+            sources = step.policy.sources.iter().map(|source| source.name.clone()).collect();
+        }
+        step.status.complete(&restart.contents, Some(&begun), left, now);
+        step.status.pods = Some(selected);
+        step.report_settled().await?;
+        let notice = notice::completed(&changed, why, sources, &begun, &stuck, now);
+        step.context.publish(std::slice::from_ref(&notice), &step.memory.identities()).await;
+        announce(step.context, watched).await;
+        step.context.emit_events_at(&watched.machine.controllers(), &notice, now).await;
+        // Nothing else wakes the keeper for a request that came during this restart.
+        Ok(if step.memory.is_requested() { Requeue::Now } else { Requeue::At(None) })
+    }
+}
+
+/// Emits the Event about the start at the controllers of the pods, once these are known.
+async fn announce(context: &Context, watched: &mut Watched) {
+    let controllers = watched.machine.controllers();
+    if !controllers.is_empty()
+        && let Some(started) = watched.started.take()
+    {
+        context.emit_events_at(&controllers, &started, watched.machine.started_at()).await;
+    }
+}
