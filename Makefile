@@ -15,7 +15,7 @@ CARGO_CYCLONEDX = $(CACHE)/cargo-cyclonedx-0.5.9/bin/cargo-cyclonedx
 DIST = $(CARGO_TARGET_DIR)/dist
 VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
 
-.PHONY: help demo test simulate test-node test-versions chaos mutants deny bench build image release release-check release-ready prepare tools chart lints go rust
+.PHONY: help demo test simulate explore test-node test-versions chaos mutants deny bench build image release release-check release-ready prepare tools chart lints go rust
 
 help:
 	@echo "make demo         edit a ConfigMap on a real API server and see its pods restart"
@@ -26,6 +26,7 @@ help:
 	@echo "make simulate STORIES=100000 SEED=7 DEPTH=4"
 	@echo "                  play random stories, and every story of DEPTH moves, with the real controller in a simulated cluster,"
 	@echo "                  and check the rules in each"
+	@echo "make explore K=4  take one restart through every course with up to K deviations"
 	@echo "make test-node    apply the manifests on a real kubelet with real containers; needs root and Debian"
 	@echo "make test-versions"
 	@echo "                  test the operator on each version of Kubernetes in docs/versions.md; takes two hours"
@@ -67,6 +68,10 @@ test: prepare tools lints deny
 simulate: rust
 	STORIES=$(or $(STORIES),20000) SEED=$(or $(SEED),0) DEPTH=$(or $(DEPTH),3) cargo test --locked --profile simulation --test simulation -- \
 	    --nocapture --test-threads=1 runs::
+
+# With K=2, part of make test.
+explore: rust
+	K=$(or $(K),4) cargo test --locked --profile simulation --lib explore -- --nocapture
 
 # A short run with a fixed seed is part of make test.
 chaos: prepare tools

@@ -9,7 +9,7 @@ const CAP: Duration = Duration::from_secs(30);
 
 /// Delays that double from 0.8 s to 30 s. The second half of each is random, so that clients that failed together do
 /// not retry together.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Backoff {
     failures: u32,
 }

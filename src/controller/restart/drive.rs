@@ -137,14 +137,13 @@ impl Drive<'_, '_> {
     /// Logs a refusal of the last wave that is new.
     fn log_hindrance(&mut self) {
         let Watched { machine, faults, .. } = &mut *self.watched;
-        match machine.hindrance() {
-            Some((error, pods)) => {
-                if faults.record(&error.cause).1 {
-                    warn!(%error, pods, "pods not deleted");
-                }
-            }
-            None if machine.is_unhindered() => self.record_success(),
-            None => {}
+        if let Some((error, pods)) = machine.hindrance()
+            && faults.record(&error.cause).1
+        {
+            warn!(%error, pods, "pods not deleted");
+        }
+        if machine.is_unhindered() {
+            self.record_success();
         }
     }
 

@@ -17,7 +17,7 @@ use crate::monitor::spec::Policy;
 const MAX_REFUSALS: usize = 3;
 
 /// The outcome of the deletions, for pods that still exist.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(crate) struct Attempts {
     last_wave: BTreeSet<Uid>,
     /// The outcome for pods of the last wave, and for pods refused in earlier waves.
@@ -31,7 +31,7 @@ pub(crate) struct Attempts {
 }
 
 /// The refusals of the wave under way.
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct Refusals {
     kinds: Vec<Discriminant<Cause>>,
     /// Of several refusals, the one with the longest delay.

@@ -4,25 +4,28 @@
 //! [`Machine::next`] says what to do, and [`Machine::heard`] takes what has happened. Each news but that of the watch took
 //! time, so that the watch must be read again before anything is judged by it.
 
-use std::collections::{BTreeMap, BTreeSet};
+mod facts;
+mod report;
+
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+pub(crate) use self::report::{Over, Report};
 use super::Now;
 use super::attempts::Attempts;
 use super::canary::CanarySight;
 use super::pace::Pace;
-use super::plan::{Plan, Skipped};
-use super::progress::{Advance, Hindrance, situation};
+use super::plan::Plan;
+use super::progress::Advance;
 use super::seen::Seen;
 use super::standing::{Move, OwnerQuery, OwnerStates, Sight, Standing};
 use super::wave::{Reply, Wave};
 use crate::kube::error::{Cause, Error};
 use crate::kube::objects::{Owner, Pod};
 use crate::kube::{ResourceVersion, ServerTime, Uid};
-use crate::monitor::report::{Progress, Situation};
 use crate::monitor::spec::Policy;
-use crate::monitor::status::{self, Begun, Canary, CanaryState, Entry, Restart};
+use crate::monitor::status::{self, Begun, CanaryState, Entry, Restart};
 
 /// The write about the last wave waits for this long, or it would compete with the deletions of other restarts: 50
 /// restarts at once, which share an edit, delete their last pod in 1.3 times the time of the floor in BENCHMARKS.md
@@ -34,7 +37,7 @@ const MIN_DELAY: Duration = Duration::from_secs(1);
 
 /// What identifies a restart in the status. Two processes may begin restarts in the same second and by the same list, of
 /// which one is a revert.
-#[derive(PartialEq)]
+#[derive(Clone, PartialEq)]
 struct Id {
     started_at: ServerTime,
     observed_at: ServerTime,
@@ -52,6 +55,7 @@ impl Id {
 }
 
 /// `P` is the proof that pods may be deleted, which nothing here can make.
+#[cfg_attr(test, derive(Clone))]
 pub(crate) struct Machine<P> {
     id: Id,
     plan: Plan,
@@ -159,6 +163,7 @@ enum Reading {
     Empty,
 }
 
+#[cfg_attr(test, derive(Clone))]
 enum Phase<P> {
     /// A step begins.
     Resting,
@@ -176,6 +181,7 @@ enum Phase<P> {
 }
 
 /// A pass that knows its pods.
+#[cfg_attr(test, derive(Clone))]
 struct Pass<P> {
     basis: Basis<P>,
     has_begun: bool,
@@ -183,6 +189,7 @@ struct Pass<P> {
 }
 
 /// How a pass knows its pods, and so what it may do.
+#[cfg_attr(test, derive(Clone))]
 enum Basis<P> {
     /// From a watch. The pass may find that the restart is over, and deletes nothing.
     Watch,
@@ -192,6 +199,7 @@ enum Basis<P> {
 }
 
 /// A wave under way.
+#[cfg_attr(test, derive(Clone))]
 struct Sweep {
     next: Move,
     remaining: usize,
@@ -203,6 +211,7 @@ struct Sweep {
 }
 
 /// What came of a pass.
+#[cfg_attr(test, derive(Clone))]
 struct PassEnd {
     next: Move,
     deleted: usize,
@@ -212,36 +221,6 @@ struct PassEnd {
     is_expected: bool,
     /// The next step follows at once.
     is_cut_short: bool,
-}
-
-/// What is written about a restart.
-pub(crate) struct Report {
-    pub(crate) begun: Begun,
-    progress: Progress,
-    refusal: Option<(Error, bool)>,
-    is_stalled: bool,
-}
-
-/// How a restart has ended.
-pub(crate) struct Over {
-    pub(crate) begun: Begun,
-    /// The pods that it skipped.
-    pub(crate) skipped: Vec<Skipped>,
-    /// The names of its pods that are stuck while terminating.
-    pub(crate) stuck: Vec<String>,
-    /// How many pods are selected.
-    pub(crate) selected: usize,
-}
-
-impl Report {
-    pub(crate) fn situation(&self, policy: &Policy) -> Situation<'_> {
-        if let Some(Canary { state: CanaryState::Failed { message }, .. }) = &self.begun.canary {
-            return Situation::CanaryFailed(message);
-        }
-        let hindrance =
-            self.refusal.as_ref().map(|(error, is_expected)| Hindrance { error, is_expected: *is_expected });
-        situation(policy, self.progress.clone(), hindrance, self.is_stalled)
-    }
 }
 
 impl<P> Machine<P> {
@@ -487,77 +466,6 @@ impl<P> Machine<P> {
         }
     }
 
-    /// Takes the pods of a list that was made at this time and took so long.
-    fn listed(&mut self, pods: &[Arc<Pod>], at: ServerTime, took: Duration, now: Instant) {
-        self.seen_at = at;
-        if self.watch != Reading::Closed {
-            self.watch = Reading::FromEarlierList;
-        }
-        self.pods.list(pods, self.dated(at));
-        pods.iter().for_each(|pod| self.record_sight(pod));
-        self.count_unanswered();
-        self.attempts.retain(|uid| self.pods.contains_key(uid));
-        self.plan.select(&self.policy, &self.pods);
-        self.pace.put_off(took, now);
-    }
-
-    /// Takes the names of the ConfigMonitors that select pods of the last list.
-    pub(crate) fn also_selected_by(&mut self, others: Vec<Arc<str>>) {
-        self.others = others;
-    }
-
-    /// Takes a pod from the watch.
-    pub(crate) fn applied(&mut self, pod: Arc<Pod>, now: ServerTime) {
-        self.record_sight(&pod);
-        let uid = pod.uid.clone();
-        self.pods.apply(pod, self.dated(now));
-        // The owner was read when the watch had not shown this pod yet.
-        self.owners.values_mut().for_each(|state| state.others.retain(|other| other.uid != uid));
-    }
-
-    /// Takes from the watch that a pod is gone.
-    pub(crate) fn gone(&mut self, uid: &Uid) {
-        self.pods.remove(uid);
-    }
-
-    /// Takes the pods as the watch has shown them for their state at this time.
-    fn trust_watch(&mut self, now: ServerTime) {
-        self.seen_at = now;
-        self.count_unanswered();
-    }
-
-    /// Returns this time if it matters since when pods are ready: keepers share pods without a date of their own. Not
-    /// once the canary has failed, because a list comes only once a minute then.
-    fn dated(&self, now: ServerTime) -> Option<ServerTime> {
-        let has_failed = |canary: &Canary| matches!(canary.state, CanaryState::Failed { .. });
-        let matters = !self.policy.min_ready.is_zero() || self.policy.canary.is_some();
-        Some(now).filter(|_| matters && !self.begun.canary.as_ref().is_some_and(has_failed))
-    }
-
-    /// While the canary is unproven: records that a new pod is ready, or has failed.
-    fn record_sight(&mut self, pod: &Arc<Pod>) {
-        if !self.is_proving() || !self.plan.is_successor(pod) {
-            return;
-        }
-        if pod.ready_since.is_some() {
-            self.seen_ready.insert(pod.uid.clone());
-        }
-        // One from before the restart must not hide another.
-        if pod.crash.is_some() && self.seen_failed.as_ref().is_none_or(|known| known.created <= pod.created) {
-            self.seen_failed = Some(Arc::clone(pod));
-        }
-    }
-
-    fn is_proving(&self) -> bool {
-        self.begun.canary.as_ref().is_some_and(|canary| canary.state.is_proving())
-    }
-
-    /// Counts unanswered deletions whose pods are gone or terminating.
-    fn count_unanswered(&mut self) {
-        let is_left = |uid: &Uid| self.pods.get(uid).is_some_and(|pod| pod.gone_by.is_none());
-        self.begun.deleted += self.attempts.done_without_answer(is_left);
-    }
-
     /// Returns how the restart stands by the pods as they were last seen.
     fn standing(&self) -> Standing<'_> {
         self.standing_at(self.seen_at)
@@ -612,35 +520,6 @@ impl<P> Machine<P> {
     /// Returns whether the next move depends on the owners' desired replicas.
     fn needs_owners(&self) -> bool {
         self.policy.max_unavailable.is_some() || self.is_proving() || self.standing().remaining == 0
-    }
-
-    /// Returns the owners to read. Without a budget, only those whose pods are replaced.
-    pub(crate) fn owners_to_read(&self) -> Vec<OwnerQuery> {
-        let mut selected: BTreeMap<&Owner, usize> = BTreeMap::new();
-        for pod in self.pods.values().filter(|pod| pod.is_present()) {
-            if let Some(owner) = &pod.controller {
-                *selected.entry(owner).or_default() += 1;
-            }
-        }
-        let owners = self.plan.owners(&self.pods).into_iter();
-        let counts = |owner: &&Arc<Owner>| self.policy.max_unavailable.is_some() || self.plan.concerns(owner);
-        let asked = owners.filter(counts).filter_map(|owner| {
-            let selected = selected.get(&**owner).copied().unwrap_or(0);
-            Some(OwnerQuery { owner: Arc::clone(owner), resource: owner.workload()?, selected })
-        });
-        asked.collect()
-    }
-
-    /// Takes the states of owners, which took so long to read.
-    fn owners_read(&mut self, mut owners: OwnerStates, took: Duration, now: Instant) {
-        for state in owners.values_mut() {
-            state.others.retain(|pod| !self.pods.contains_key(&pod.uid));
-        }
-        if owners.values().any(|state| !state.others.is_empty()) {
-            // Finding these pods took a list.
-            self.pace.put_off(took, now);
-        }
-        self.owners = owners;
     }
 
     /// Returns whether a failure to read an owner is no failure of the step. With a budget, every read must succeed.
@@ -778,53 +657,6 @@ impl<P> Machine<P> {
             },
             _ => Phase::Leaving,
         };
-    }
-
-    fn report(&self) -> Report {
-        let progress = Progress::of(&self.begun, &self.standing()).also_selected_by(&self.others);
-        Report { begun: self.to_write(self.begun.clone()), progress, refusal: None, is_stalled: false }
-    }
-
-    /// Returns what to write about the restart by the pods as last seen.
-    pub(crate) fn to_write(&self, begun: Begun) -> Begun {
-        let Standing { remaining, waiting, unavailable, .. } = self.standing();
-        let begun = Begun { deleted: self.begun.deleted, ..begun };
-        self.advance.record(begun, remaining, waiting, &unavailable)
-    }
-
-    /// Returns whether the pods are selected as when the restart began.
-    fn selects_as_at_the_start(&self) -> bool {
-        self.begun.pod_selector == self.policy.selector.to_query()
-    }
-
-    /// Returns how the restart ends. It skipped the pods that were exempt when it began, or have become so since. After an
-    /// edit of the selector nobody knows about the pods that are not selected any more, so only the deleted ones count.
-    fn over(&self, stuck: Vec<String>) -> Over {
-        let begun = self.begun.clone();
-        let left = self.plan.left_alone(&self.policy, &self.pods, self.own_pod.as_ref());
-        let planned = if self.selects_as_at_the_start() { begun.pods } else { begun.deleted };
-        let pods = planned.saturating_sub(left.len()).max(begun.deleted);
-        let skipped = self.plan.skipped.iter().cloned().chain(left).collect();
-        Over { begun: Begun { pods, ..begun }, skipped, stuck, selected: self.pods.len() }
-    }
-
-    /// Returns whether a restart whose canary has failed may be over: somebody else has replaced all other pods, and all
-    /// have been ready for the time of a canary. The new pods have replaced others than the failed canaries: if all pods
-    /// were canaries, none that has failed may be left.
-    pub(crate) fn may_be_over(&self) -> bool {
-        let bake = self.policy.canary.map_or(Duration::ZERO, |canary| canary.bake);
-        let has_baked = |since| bake.is_zero() || self.seen_at.since(since) > bake;
-        let mut new = self.pods.values().filter(|pod| pod.is_present() && self.plan.is_successor(pod));
-        let had_others = self.begun.canary.as_ref().is_some_and(|canary| canary.pods < self.begun.pods);
-        self.standing().remaining == 0
-            && self.selects_as_at_the_start()
-            && new.all(|pod| pod.ready_from().is_some_and(has_baked) && (had_others || pod.crash.is_none()))
-    }
-
-    /// Returns how a restart whose canary has failed ends, once its owners have been read, if it does.
-    pub(crate) fn over_without_canary(&self) -> Option<Over> {
-        let Standing { next, stuck, .. } = self.standing();
-        (next == Move::Done).then(|| self.over(stuck.into_iter().map(str::to_owned).collect()))
     }
 
     /// The time until the restart goes on does not count as a lack of progress.

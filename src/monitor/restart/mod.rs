@@ -30,4 +30,6 @@ pub(crate) struct Now {
 }
 
 #[cfg(test)]
+mod explore;
+#[cfg(test)]
 mod tests;

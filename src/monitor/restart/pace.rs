@@ -15,7 +15,7 @@ const PAUSE_DISCOUNT: Duration = Duration::from_millis(300);
 const MAX_PAUSE: Duration = Duration::from_secs(60);
 
 /// When the next pass of a restart may begin, and when it is due.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(crate) struct Pace {
     /// No list begins before this time.
     pub(crate) pause: Option<Instant>,

@@ -14,7 +14,7 @@ const FAST: Duration = Duration::from_secs(2);
 /// The time of an event is an estimate from whole seconds, which lags by up to this.
 const EVENT_LAG: Duration = Duration::from_secs(1);
 
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Seen {
     pods: BTreeMap<Uid, Arc<Pod>>,
     /// The pods that have become ready since the first list, or are ready since a time to come: since when by the clock of

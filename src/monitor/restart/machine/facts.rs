@@ -1,0 +1,113 @@
+//! What a restart takes for true of its pods and owners.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::{Machine, Reading};
+use crate::kube::objects::{Owner, Pod};
+use crate::kube::{ServerTime, Uid};
+use crate::monitor::restart::standing::{OwnerQuery, OwnerStates};
+use crate::monitor::status::{Canary, CanaryState};
+
+impl<P> Machine<P> {
+    /// Takes the pods of a list that was made at this time and took so long.
+    pub(super) fn listed(&mut self, pods: &[Arc<Pod>], at: ServerTime, took: Duration, now: Instant) {
+        self.seen_at = at;
+        if self.watch != Reading::Closed {
+            self.watch = Reading::FromEarlierList;
+        }
+        self.pods.list(pods, self.dated(at));
+        pods.iter().for_each(|pod| self.record_sight(pod));
+        self.count_unanswered();
+        self.attempts.retain(|uid| self.pods.contains_key(uid));
+        self.plan.select(&self.policy, &self.pods);
+        self.pace.put_off(took, now);
+    }
+
+    /// Takes the names of the ConfigMonitors that select pods of the last list.
+    pub(crate) fn also_selected_by(&mut self, others: Vec<Arc<str>>) {
+        self.others = others;
+    }
+
+    /// Takes a pod from the watch.
+    pub(crate) fn applied(&mut self, pod: Arc<Pod>, now: ServerTime) {
+        self.record_sight(&pod);
+        let uid = pod.uid.clone();
+        self.pods.apply(pod, self.dated(now));
+        // The owner was read when the watch had not shown this pod yet.
+        self.owners.values_mut().for_each(|state| state.others.retain(|other| other.uid != uid));
+    }
+
+    /// Takes from the watch that a pod is gone.
+    pub(crate) fn gone(&mut self, uid: &Uid) {
+        self.pods.remove(uid);
+    }
+
+    /// Takes the pods as the watch has shown them for their state at this time.
+    pub(super) fn trust_watch(&mut self, now: ServerTime) {
+        self.seen_at = now;
+        self.count_unanswered();
+    }
+
+    /// Returns this time if it matters since when pods are ready: keepers share pods without a date of their own. Not
+    /// once the canary has failed, because a list comes only once a minute then.
+    pub(super) fn dated(&self, now: ServerTime) -> Option<ServerTime> {
+        let has_failed = |canary: &Canary| matches!(canary.state, CanaryState::Failed { .. });
+        let matters = !self.policy.min_ready.is_zero() || self.policy.canary.is_some();
+        Some(now).filter(|_| matters && !self.begun.canary.as_ref().is_some_and(has_failed))
+    }
+
+    /// While the canary is unproven: records that a new pod is ready, or has failed.
+    pub(super) fn record_sight(&mut self, pod: &Arc<Pod>) {
+        if !self.is_proving() || !self.plan.is_successor(pod) {
+            return;
+        }
+        if pod.ready_since.is_some() {
+            self.seen_ready.insert(pod.uid.clone());
+        }
+        // One from before the restart must not hide another.
+        if pod.crash.is_some() && self.seen_failed.as_ref().is_none_or(|known| known.created <= pod.created) {
+            self.seen_failed = Some(Arc::clone(pod));
+        }
+    }
+
+    pub(super) fn is_proving(&self) -> bool {
+        self.begun.canary.as_ref().is_some_and(|canary| canary.state.is_proving())
+    }
+
+    /// Counts unanswered deletions whose pods are gone or terminating.
+    pub(super) fn count_unanswered(&mut self) {
+        let is_left = |uid: &Uid| self.pods.get(uid).is_some_and(|pod| pod.gone_by.is_none());
+        self.begun.deleted += self.attempts.done_without_answer(is_left);
+    }
+
+    /// Returns the owners to read. Without a budget, only those whose pods are replaced.
+    pub(crate) fn owners_to_read(&self) -> Vec<OwnerQuery> {
+        let mut selected: BTreeMap<&Owner, usize> = BTreeMap::new();
+        for pod in self.pods.values().filter(|pod| pod.is_present()) {
+            if let Some(owner) = &pod.controller {
+                *selected.entry(owner).or_default() += 1;
+            }
+        }
+        let owners = self.plan.owners(&self.pods).into_iter();
+        let counts = |owner: &&Arc<Owner>| self.policy.max_unavailable.is_some() || self.plan.concerns(owner);
+        let asked = owners.filter(counts).filter_map(|owner| {
+            let selected = selected.get(&**owner).copied().unwrap_or(0);
+            Some(OwnerQuery { owner: Arc::clone(owner), resource: owner.workload()?, selected })
+        });
+        asked.collect()
+    }
+
+    /// Takes the states of owners, which took so long to read.
+    pub(super) fn owners_read(&mut self, mut owners: OwnerStates, took: Duration, now: Instant) {
+        for state in owners.values_mut() {
+            state.others.retain(|pod| !self.pods.contains_key(&pod.uid));
+        }
+        if owners.values().any(|state| !state.others.is_empty()) {
+            // Finding these pods took a list.
+            self.pace.put_off(took, now);
+        }
+        self.owners = owners;
+    }
+}

@@ -1,0 +1,91 @@
+//! What is written about a restart, and how it ends.
+
+use std::time::Duration;
+
+use super::Machine;
+use crate::kube::error::Error;
+use crate::monitor::report::{Progress, Situation};
+use crate::monitor::restart::plan::Skipped;
+use crate::monitor::restart::progress::{Hindrance, situation};
+use crate::monitor::restart::standing::{Move, Standing};
+use crate::monitor::spec::Policy;
+use crate::monitor::status::{Begun, Canary, CanaryState};
+
+/// What is written about a restart.
+pub(crate) struct Report {
+    pub(crate) begun: Begun,
+    pub(super) progress: Progress,
+    pub(super) refusal: Option<(Error, bool)>,
+    pub(super) is_stalled: bool,
+}
+
+/// How a restart has ended.
+pub(crate) struct Over {
+    pub(crate) begun: Begun,
+    /// The pods that it skipped.
+    pub(crate) skipped: Vec<Skipped>,
+    /// The names of its pods that are stuck while terminating.
+    pub(crate) stuck: Vec<String>,
+    /// How many pods are selected.
+    pub(crate) selected: usize,
+}
+
+impl Report {
+    pub(crate) fn situation(&self, policy: &Policy) -> Situation<'_> {
+        if let Some(Canary { state: CanaryState::Failed { message }, .. }) = &self.begun.canary {
+            return Situation::CanaryFailed(message);
+        }
+        let hindrance =
+            self.refusal.as_ref().map(|(error, is_expected)| Hindrance { error, is_expected: *is_expected });
+        situation(policy, self.progress.clone(), hindrance, self.is_stalled)
+    }
+}
+
+impl<P> Machine<P> {
+    pub(super) fn report(&self) -> Report {
+        let progress = Progress::of(&self.begun, &self.standing()).also_selected_by(&self.others);
+        Report { begun: self.to_write(self.begun.clone()), progress, refusal: None, is_stalled: false }
+    }
+
+    /// Returns what to write about the restart by the pods as last seen.
+    pub(crate) fn to_write(&self, begun: Begun) -> Begun {
+        let Standing { remaining, waiting, unavailable, .. } = self.standing();
+        let begun = Begun { deleted: self.begun.deleted, ..begun };
+        self.advance.record(begun, remaining, waiting, &unavailable)
+    }
+
+    /// Returns whether the pods are selected as when the restart began.
+    pub(super) fn selects_as_at_the_start(&self) -> bool {
+        self.begun.pod_selector == self.policy.selector.to_query()
+    }
+
+    /// Returns how the restart ends. It skipped the pods that were exempt when it began, or have become so since. After an
+    /// edit of the selector nobody knows about the pods that are not selected any more, so only the deleted ones count.
+    pub(super) fn over(&self, stuck: Vec<String>) -> Over {
+        let begun = self.begun.clone();
+        let left = self.plan.left_alone(&self.policy, &self.pods, self.own_pod.as_ref());
+        let planned = if self.selects_as_at_the_start() { begun.pods } else { begun.deleted };
+        let pods = planned.saturating_sub(left.len()).max(begun.deleted);
+        let skipped = self.plan.skipped.iter().cloned().chain(left).collect();
+        Over { begun: Begun { pods, ..begun }, skipped, stuck, selected: self.pods.len() }
+    }
+
+    /// Returns whether a restart whose canary has failed may be over: somebody else has replaced all other pods, and all
+    /// have been ready for the time of a canary. The new pods have replaced others than the failed canaries: if all pods
+    /// were canaries, none that has failed may be left.
+    pub(crate) fn may_be_over(&self) -> bool {
+        let bake = self.policy.canary.map_or(Duration::ZERO, |canary| canary.bake);
+        let has_baked = |since| bake.is_zero() || self.seen_at.since(since) > bake;
+        let mut new = self.pods.values().filter(|pod| pod.is_present() && self.plan.is_successor(pod));
+        let had_others = self.begun.canary.as_ref().is_some_and(|canary| canary.pods < self.begun.pods);
+        self.standing().remaining == 0
+            && self.selects_as_at_the_start()
+            && new.all(|pod| pod.ready_from().is_some_and(has_baked) && (had_others || pod.crash.is_none()))
+    }
+
+    /// Returns how a restart whose canary has failed ends, once its owners have been read, if it does.
+    pub(crate) fn over_without_canary(&self) -> Option<Over> {
+        let Standing { next, stuck, .. } = self.standing();
+        (next == Move::Done).then(|| self.over(stuck.into_iter().map(str::to_owned).collect()))
+    }
+}
