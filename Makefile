@@ -26,7 +26,7 @@ help:
 	@echo "make simulate STORIES=100000 SEED=7 DEPTH=4"
 	@echo "                  play random stories, and every story of DEPTH moves, with the real controller in a simulated cluster,"
 	@echo "                  and check the rules in each"
-	@echo "make explore K=4  take one restart through every course with up to K deviations"
+	@echo "make explore K=3  take one restart through every course with up to K deviations"
 	@echo "make test-node    apply the manifests on a real kubelet with real containers; needs root and Debian"
 	@echo "make test-versions"
 	@echo "                  test the operator on each version of Kubernetes in docs/versions.md; takes two hours"
@@ -71,7 +71,7 @@ simulate: rust
 
 # With K=2, part of make test.
 explore: rust
-	K=$(or $(K),4) cargo test --locked --profile simulation --lib explore -- --nocapture
+	K=$(or $(K),3) cargo test --locked --profile simulation --lib explore -- --nocapture
 
 # A short run with a fixed seed is part of make test.
 chaos: prepare tools

@@ -402,10 +402,10 @@ fn explore(mut course: Course<'_>, left: usize, ended: &mut usize) {
             Do::ReadWatch => {
                 deviate("the watch lags", ended, &|course| {
                     course.world.lags_until = course.world.lists;
-                    course.world.crashes() && {
-                        course.hear(News::WatchRead);
-                        true
-                    }
+                    let crashes = course.world.crashes();
+                    course.reads_watch();
+                    course.hear(News::WatchRead);
+                    crashes
                 });
                 course.reads_watch();
                 course.hear(News::WatchRead);
