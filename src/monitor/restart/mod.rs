@@ -30,6 +30,4 @@ pub(crate) struct Now {
 }
 
 #[cfg(test)]
-mod explore;
-#[cfg(test)]
 mod tests;

@@ -1,3 +1,5 @@
+mod explore;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU8;
 use std::sync::Arc;

@@ -9,14 +9,14 @@ use std::time::{Duration, Instant};
 
 use serde_json::value::RawValue;
 
-use super::Now;
-use super::machine::{Do, Machine, News};
-use super::plan::{Census, Plan, Suspects};
-use super::standing::{OwnerQuery, OwnerState, OwnerStates};
-use super::wave::{Reply, Wave};
 use crate::kube::error::{Cause, Error};
 use crate::kube::objects::{Owner, Pod};
 use crate::kube::{Action, PODS, ServerTime, Uid};
+use crate::monitor::restart::Now;
+use crate::monitor::restart::machine::{Do, Machine, News};
+use crate::monitor::restart::plan::{Census, Plan, Suspects};
+use crate::monitor::restart::standing::{OwnerQuery, OwnerState, OwnerStates};
+use crate::monitor::restart::wave::{Reply, Wave};
 use crate::monitor::source::Contents;
 use crate::monitor::spec::Policy;
 use crate::monitor::status::{Begun, Canary, CanaryState, Restart};
