@@ -75,7 +75,8 @@ pub(super) fn check_deletions(timeline: &Timeline, requests: &OperatorRequests) 
         }
         let matches_policy = |monitor: &&Monitor| {
             let recently = monitor.recently(at, when).filter(|version| version.selects(&pod.labels));
-            recently.into_iter().any(|version| version.evicts() == deletion.evicted)
+            // A pod that a restore has brought back was deleted twice, perhaps in two ways.
+            recently.into_iter().any(|version| requests.deletions(uid).any(|one| one.evicted == version.evicts()))
         };
         if !monitors.iter().any(matches_policy) {
             let how = if deletion.evicted { "evicted" } else { "deleted" };

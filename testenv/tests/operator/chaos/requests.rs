@@ -60,7 +60,11 @@ impl OperatorRequests {
     }
 
     pub(super) fn deletion(&self, uid: &str) -> Option<&Deletion> {
-        self.deletions.iter().find(|deletion| deletion.uid == uid)
+        self.deletions(uid).next()
+    }
+
+    pub(super) fn deletions(&self, uid: &str) -> impl Iterator<Item = &Deletion> {
+        self.deletions.iter().filter(move |deletion| deletion.uid == uid)
     }
 
     /// Returns when pods were last listed with this query before a time.
