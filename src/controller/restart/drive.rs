@@ -16,6 +16,7 @@ use crate::kube::objects::Pod;
 use crate::monitor::notice;
 use crate::monitor::report;
 use crate::monitor::restart::machine::{Do, News, Over, Report};
+use crate::monitor::restart::progress::Hindrance;
 use crate::monitor::restart::standing::{OwnerQuery, OwnerStates};
 use crate::monitor::restart::wave::Reply;
 use crate::monitor::status::{CanaryState, Restart, Why};
@@ -137,13 +138,13 @@ impl Drive<'_, '_> {
     /// Logs a refusal of the last wave that is new.
     fn log_hindrance(&mut self) {
         let Watched { machine, faults, .. } = &mut *self.watched;
-        if let Some((error, pods)) = machine.hindrance()
-            && faults.record(&error.cause).1
-        {
-            warn!(%error, pods, "pods not deleted");
-        }
-        if machine.is_unhindered() {
-            self.record_success();
+        match machine.hindrance() {
+            None => self.record_success(),
+            Some(Hindrance { error, is_expected }) => {
+                if !is_expected && faults.record(&error.cause).1 {
+                    warn!(%error, pods = machine.undeleted().len(), "pods not deleted");
+                }
+            }
         }
     }
 

@@ -202,9 +202,7 @@ impl Restarts {
         step.record_restart(restart.clone(), &Situation::RestartInProgress(Progress::new(&begun))).await?;
         let watched = self.known(&step, &restart, &begun).await?;
         let requeue = Drive { step: &mut step, restart, watched }.run().await;
-        if !matches!(requeue, Ok(Requeue::OnTurn(_))) {
-            step.scheduling.end_turn();
-        }
+        step.scheduling.end_turn();
         requeue
     }
 

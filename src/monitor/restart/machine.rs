@@ -17,7 +17,7 @@ use super::attempts::Attempts;
 use super::canary::CanarySight;
 use super::pace::Pace;
 use super::plan::Plan;
-use super::progress::Advance;
+use super::progress::{Advance, Hindrance};
 use super::seen::Seen;
 use super::standing::{Move, OwnerQuery, OwnerStates, Sight, Standing};
 use super::wave::{Reply, Wave};
@@ -185,6 +185,7 @@ enum Phase<P> {
 struct Pass<P> {
     basis: Basis<P>,
     has_begun: bool,
+    /// Whether the owners were read, or need not be.
     has_owners: bool,
 }
 
@@ -345,12 +346,7 @@ impl<P> Machine<P> {
                 self.listed(&pods, at, took, now.timer);
                 self.phase = Phase::Passing(Pass { basis: Basis::List, has_begun: false, has_owners: false });
             }
-            News::OwnersRead { states, took } => {
-                self.owners_read(states, took, now.timer);
-                if let Phase::Passing(pass) = &mut self.phase {
-                    pass.has_owners = true;
-                }
-            }
+            News::OwnersRead { states, took } => self.owners_read(states, took, now.timer),
             News::Cleared(proof) => {
                 if let Phase::Passing(pass) = &mut self.phase {
                     pass.basis = Basis::Cleared(proof);
@@ -424,7 +420,7 @@ impl<P> Machine<P> {
         if !std::mem::replace(&mut pass.has_begun, true) {
             self.begin_pass(now.server);
         }
-        if !pass.has_owners && self.needs_owners() {
+        if !std::mem::replace(&mut pass.has_owners, true) && self.needs_owners() {
             self.phase = Phase::Passing(pass);
             return Do::ReadOwners(self.owners_to_read());
         }
@@ -456,7 +452,7 @@ impl<P> Machine<P> {
                 Do::Remove(wave, proof)
             }
             (Move::Remove(_), basis) => {
-                self.phase = Phase::Passing(Pass { basis, has_begun: true, has_owners: pass.has_owners });
+                self.phase = Phase::Passing(Pass { basis, has_begun: true, has_owners: true });
                 Do::Confirm
             }
             (Move::Wait(_), _) => {
@@ -591,23 +587,20 @@ impl<P> Machine<P> {
         self.phase = Phase::Following(PassEnd { next, deleted, refusal, is_expected, is_cut_short });
     }
 
-    /// Returns why the last wave did not delete all its pods, unless that is expected, and how many it has not deleted.
-    pub(crate) fn hindrance(&self) -> Option<(&Error, usize)> {
+    /// Returns why the last wave did not delete all its pods.
+    pub(crate) fn hindrance(&self) -> Option<Hindrance<'_>> {
         match &self.phase {
-            Phase::Following(PassEnd { refusal: Some(error), is_expected: false, .. }) => {
-                Some((error, self.undeleted().len()))
+            Phase::Following(PassEnd { refusal: Some(error), is_expected, .. }) => {
+                Some(Hindrance { error, is_expected: *is_expected })
             }
+            // The operator stops.
+            Phase::Failing(error) => Some(Hindrance { error, is_expected: true }),
             _ => None,
         }
     }
 
-    /// Returns whether the last wave has met no refusal.
-    pub(crate) fn is_unhindered(&self) -> bool {
-        !matches!(&self.phase, Phase::Following(PassEnd { refusal: Some(_), .. }))
-    }
-
     /// Returns the existing pods whose last deletion failed.
-    fn undeleted(&self) -> Vec<&Pod> {
+    pub(crate) fn undeleted(&self) -> Vec<&Pod> {
         let failed = self.pods.values().filter(|pod| self.attempts.is_left(&pod.uid) && pod.gone_by.is_none());
         failed.map(|pod| &**pod).collect()
     }

@@ -52,14 +52,14 @@ impl<P> Machine<P> {
 
     /// Returns this time if it matters since when pods are ready: keepers share pods without a date of their own. Not
     /// once the canary has failed, because a list comes only once a minute then.
-    pub(super) fn dated(&self, now: ServerTime) -> Option<ServerTime> {
+    fn dated(&self, now: ServerTime) -> Option<ServerTime> {
         let has_failed = |canary: &Canary| matches!(canary.state, CanaryState::Failed { .. });
         let matters = !self.policy.min_ready.is_zero() || self.policy.canary.is_some();
         Some(now).filter(|_| matters && !self.begun.canary.as_ref().is_some_and(has_failed))
     }
 
     /// While the canary is unproven: records that a new pod is ready, or has failed.
-    pub(super) fn record_sight(&mut self, pod: &Arc<Pod>) {
+    fn record_sight(&mut self, pod: &Arc<Pod>) {
         if !self.is_proving() || !self.plan.is_successor(pod) {
             return;
         }
@@ -77,7 +77,7 @@ impl<P> Machine<P> {
     }
 
     /// Counts unanswered deletions whose pods are gone or terminating.
-    pub(super) fn count_unanswered(&mut self) {
+    fn count_unanswered(&mut self) {
         let is_left = |uid: &Uid| self.pods.get(uid).is_some_and(|pod| pod.gone_by.is_none());
         self.begun.deleted += self.attempts.done_without_answer(is_left);
     }

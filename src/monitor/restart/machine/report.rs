@@ -43,15 +43,19 @@ impl Report {
 
 impl<P> Machine<P> {
     pub(super) fn report(&self) -> Report {
-        let progress = Progress::of(&self.begun, &self.standing()).also_selected_by(&self.others);
-        Report { begun: self.to_write(self.begun.clone()), progress, refusal: None, is_stalled: false }
+        let standing = self.standing();
+        let progress = Progress::of(&self.begun, &standing).also_selected_by(&self.others);
+        Report { begun: self.recorded(self.begun.clone(), &standing), progress, refusal: None, is_stalled: false }
     }
 
     /// Returns what to write about the restart by the pods as last seen.
     pub(crate) fn to_write(&self, begun: Begun) -> Begun {
-        let Standing { remaining, waiting, unavailable, .. } = self.standing();
+        self.recorded(begun, &self.standing())
+    }
+
+    fn recorded(&self, begun: Begun, standing: &Standing<'_>) -> Begun {
         let begun = Begun { deleted: self.begun.deleted, ..begun };
-        self.advance.record(begun, remaining, waiting, &unavailable)
+        self.advance.record(begun, standing.remaining, standing.waiting, &standing.unavailable)
     }
 
     /// Returns whether the pods are selected as when the restart began.

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::value::RawValue;
 
+use super::{READ, owner, pod, restart};
 use crate::kube::error::{Cause, Error};
 use crate::kube::objects::{Owner, Pod};
 use crate::kube::{Action, PODS, ServerTime, Uid};
@@ -17,14 +18,12 @@ use crate::monitor::restart::machine::{Do, Machine, News};
 use crate::monitor::restart::plan::{Census, Plan, Suspects};
 use crate::monitor::restart::standing::{OwnerQuery, OwnerState, OwnerStates};
 use crate::monitor::restart::wave::{Reply, Wave};
-use crate::monitor::source::Contents;
 use crate::monitor::spec::Policy;
 use crate::monitor::status::{Begun, Canary, CanaryState, Restart};
 
 /// The number of the old pods, which come first.
 const OLD: usize = 3;
 const DESIRED: [usize; 2] = [2, 1];
-const BEGINNING: i64 = 1000;
 /// The most questions in a course. A smooth one takes fewer than 60.
 const HORIZON: usize = 500;
 
@@ -83,12 +82,8 @@ struct World {
 
 impl World {
     fn new(restart: Restart, begun: Begun) -> Self {
-        let owner = |kind: &str, name: &str| {
-            let (api_version, kind, uid) = ("apps/v1".to_owned(), kind.to_owned(), name.into());
-            Arc::new(Owner { api_version, kind, name: name.to_owned(), uid })
-        };
         let old = |owner| {
-            let (since, created) = (BEGINNING - 100, BEGINNING - 200);
+            let (since, created) = (READ - 100, READ - 200);
             PodModel { owner, phase: Phase::Ready, since, created, version: 1 }
         };
         Self {
@@ -113,7 +108,7 @@ impl World {
     }
 
     fn second(&self) -> i64 {
-        BEGINNING + i64::try_from(self.ms / 1000).unwrap()
+        READ + i64::try_from(self.ms / 1000).unwrap()
     }
 
     fn now(&self) -> Now {
@@ -128,18 +123,13 @@ impl World {
     fn pod(&self, number: usize, model: PodModel) -> Pod {
         let at = ServerTime::from_second;
         Pod {
-            name: uid(number).as_str().into(),
-            uid: uid(number),
             version: model.version.to_string().as_str().into(),
             created: at(model.created),
             gone_by: (model.phase == Phase::Terminating).then(|| at(model.since + 30)),
             controller: Some(Arc::clone(&self.owners[model.owner])),
-            mirror: false,
-            finished: false,
             ready_since: (model.phase == Phase::Ready).then(|| at(model.since)),
             started: Some(at(model.created)),
-            trouble: None,
-            crash: None,
+            ..pod(&number.to_string())
         }
     }
 
@@ -262,18 +252,8 @@ struct Course<'a> {
 
 impl<'a> Course<'a> {
     fn begin(policy: &'a Policy) -> Self {
-        let at = ServerTime::from_second(BEGINNING);
-        let restart = Restart {
-            contents: Contents::default(),
-            observed_at: at,
-            pods_resource_version: Some("10".into()),
-            since: at,
-            since_pods_resource_version: None,
-            revert: false,
-            request: None,
-            request_taken_over: false,
-            begun: None,
-        };
+        let at = ServerTime::from_second(READ);
+        let restart = restart();
         let canary = policy.canary.map(|canary| Canary { pods: canary.pods.of(OLD), state: CanaryState::Replacing });
         let begun = Begun { canary, ..Begun::new(at, policy.selector.to_query(), OLD) };
         let mut world = World::new(restart, begun);
