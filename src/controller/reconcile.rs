@@ -104,7 +104,7 @@ impl Reconciler {
         }
         let notices = self.announce(&status, quiet.as_ref(), &look, finding);
         let decision = decide(policy, &status, &look, quiet.as_ref(), request.as_ref(), moment);
-        if !matches!(decision, Decision::Resume(..)) {
+        if decision != Decision::Resume {
             self.restarts.record_deletions(&mut status);
         }
         let interruption = interruption(policy, &status, quiet.as_ref());
@@ -197,53 +197,43 @@ impl Reconciler {
 }
 
 async fn act(
-    mut step: Step<'_>,
+    step: Step<'_>,
     restarts: &mut Restarts,
     recount: &Recount,
     quiet: Option<&mut Quiet>,
     decision: Decision,
 ) -> Result<Requeue, Error> {
     step.scheduling.drop_interest();
-    // A change is recorded even if the pods cannot be listed now.
-    let listed = match &decision {
-        Decision::Quiet(_) | Decision::Hold(..) | Decision::Suspended { .. } => {
-            restarts.take_snapshot(&mut step, quiet).await
-        }
-        Decision::Missing(_) if step.memory.has_found_any() => restarts.take_snapshot(&mut step, quiet).await,
-        _ => Ok(()),
-    };
-    if listed.is_err() && step.status.restart.as_ref().is_some_and(|restart| step.memory.has_restart(restart)) {
-        return listed.map(|()| Requeue::Now);
-    }
-    restarts.discard_unneeded(&decision);
-    if !matches!(decision, Decision::Begin(_) | Decision::Resume(..)) {
-        step.scheduling.end_turn();
-    }
-    let policy = step.policy;
-    let requeue = match decision {
+    let (policy, now) = (step.policy, timer_now());
+    match decision {
         Decision::Read => {
-            step.memory.require_read_from(timer_now());
+            step.scheduling.end_turn();
+            step.memory.require_read_from(now);
             Ok(Requeue::Now)
         }
-        Decision::Settled => settle(step, recount).await,
-        Decision::Missing(sources) => wait(step, &Situation::SourceNotFound(&sources), None).await,
-        Decision::Suspended { requested } => wait(step, &Situation::Suspended { requested }, None).await,
-        Decision::Quiet(until) => wait(step, &quiet_period(policy), Some(until)).await,
+        Decision::Settled => {
+            restarts.settle();
+            settle(step, recount).await
+        }
+        Decision::Missing(sources) => wait(step, restarts, quiet, &Situation::SourceNotFound(&sources), None).await,
+        Decision::Suspended { requested } => {
+            wait(step, restarts, quiet, &Situation::Suspended { requested }, None).await
+        }
+        Decision::Quiet(until) => wait(step, restarts, quiet, &quiet_period(policy), Some(until)).await,
         Decision::Hold(hold, until) => {
             let writers = step.memory.writers(&step.status);
-            let again = timer_now() + HOLD_RECHECK;
-            wait(step, &Situation::Held { hold: &hold, writers }, Some(until.map_or(again, |until| until.min(again))))
-                .await
+            let until = until.into_iter().chain([now + HOLD_RECHECK]).min();
+            wait(step, restarts, quiet, &Situation::Held { hold: &hold, writers }, until).await
         }
         Decision::CanaryFailed(message) => restarts.stay_failed(step, &message).await,
         Decision::Begin(restart) => restarts.begin(step, restart).await,
-        Decision::Resume(restart, begun) => restarts.resume(step, restart, begun).await,
-    };
-    listed.and(requeue)
+        Decision::Resume => restarts.resume(step).await,
+    }
 }
 
 /// Counts the selected pods if a count is due, writes the status if it has changed, and waits.
 async fn settle(mut step: Step<'_>, recount: &Recount) -> Result<Requeue, Error> {
+    step.scheduling.end_turn();
     let now = timer_now();
     if recount.is_due(step.status.pods, now) {
         // The baseline must not wait for a list, which may take long, or fail.
@@ -256,8 +246,21 @@ async fn settle(mut step: Step<'_>, recount: &Recount) -> Result<Requeue, Error>
     Ok(Requeue::At(None))
 }
 
-/// Writes the status if it has changed, and waits.
-async fn wait(mut step: Step<'_>, situation: &Situation<'_>, until: Option<Instant>) -> Result<Requeue, Error> {
-    step.update_status(situation).await?;
-    Ok(Requeue::At(until))
+/// Lists the pods that a change finds, writes the status if it has changed, and waits.
+async fn wait(
+    mut step: Step<'_>,
+    restarts: &mut Restarts,
+    quiet: Option<&mut Quiet>,
+    situation: &Situation<'_>,
+    until: Option<Instant>,
+) -> Result<Requeue, Error> {
+    step.scheduling.end_turn();
+    restarts.hold();
+    let is_unknown = matches!(situation, Situation::SourceNotFound(_)) && !step.memory.has_found_any();
+    let listed = if is_unknown { Ok(()) } else { restarts.take_snapshot(&mut step, quiet).await };
+    // A change is recorded even if the pods cannot be listed now.
+    if listed.is_ok() || !step.memory.has_restart_of(&step.status) {
+        step.update_status(situation).await?;
+    }
+    listed.map(|()| Requeue::At(until))
 }

@@ -6,7 +6,7 @@ use super::scheduling::Scheduling;
 use crate::kube::error::Error;
 use crate::monitor::report::Situation;
 use crate::monitor::spec::Policy;
-use crate::monitor::status::{Restart, Status};
+use crate::monitor::status::Status;
 
 pub(crate) struct Step<'a> {
     pub(crate) context: &'a Context,
@@ -42,12 +42,11 @@ impl Step<'_> {
         self.memory.confirm(self.context).await
     }
 
-    /// Records this restart in the status unless the status has it, so that a crash does not lose it while it waits.
-    pub(crate) async fn record_restart(&mut self, restart: Restart, situation: &Situation<'_>) -> Result<(), Error> {
-        if self.memory.has_restart(&restart) {
+    /// Writes the restart unless it is stored, so that a crash does not lose it while it waits.
+    pub(crate) async fn record_restart(&mut self, situation: &Situation<'_>) -> Result<(), Error> {
+        if self.memory.has_restart_of(&self.status) {
             return Ok(());
         }
-        self.status.restart = Some(Box::new(restart));
         self.update_status(situation).await
     }
 }

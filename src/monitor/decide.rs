@@ -124,7 +124,7 @@ pub enum Decision {
     /// Begin the pending restart.
     Begin(Restart),
     /// Resume the restart that has begun.
-    Resume(Restart, Begun),
+    Resume,
     /// Nothing, until the content changes or a restart is requested: the canary has failed for this reason.
     CanaryFailed(String),
 }
@@ -530,7 +530,7 @@ pub fn decide(
                 return Decision::CanaryFailed(message.clone());
             }
             Some(Canary { state: CanaryState::Failed { .. }, .. }) => {}
-            _ => return Decision::Resume(restart.clone(), begun.clone()),
+            _ => return Decision::Resume,
         }
     }
     let restart = match (known, request) {

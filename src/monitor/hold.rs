@@ -198,9 +198,9 @@ mod tests {
     }
 
     fn begin_and_complete(status: &mut Status, restart: Restart, start: ServerTime) {
-        let (begun, contents) = (Begun::new(start, "app=web".to_owned(), 1), restart.contents.clone());
+        let begun = Begun::new(start, "app=web".to_owned(), 1);
         status.restart = Some(Box::new(restart));
-        status.complete(&contents, Some(&begun), (0, String::new()), start);
+        status.complete(Some(&begun), (0, String::new()), start);
     }
 
     #[test]

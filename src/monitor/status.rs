@@ -333,17 +333,13 @@ impl Status {
 
     /// Records that a change is handled: the selected pods run with its content, except the skipped ones. `begun` is
     /// the restart for the change, if one began.
-    pub(crate) fn complete(
-        &mut self,
-        contents: &Contents,
-        begun: Option<&Begun>,
-        (skipped, skipped_pods): (usize, String),
-        at: ServerTime,
-    ) {
-        let changed = self.changed(contents);
-        let requested = self.restart.as_deref().is_some_and(Restart::is_requested);
+    pub(crate) fn complete(&mut self, begun: Option<&Begun>, (skipped, skipped_pods): (usize, String), at: ServerTime) {
+        let restart = self.restart.take();
+        let changed = restart.as_deref().map(|restart| self.changed(&restart.contents)).unwrap_or_default();
+        let requested = restart.as_deref().is_some_and(Restart::is_requested);
         for source in &mut self.sources {
-            source.hash = contents.get(&source.name).or(source.hash.as_ref()).cloned();
+            let content = restart.as_deref().and_then(|restart| restart.contents.get(&source.name));
+            source.hash = content.or(source.hash.as_ref()).cloned();
         }
         self.baseline(at);
         (self.skipped, self.skipped_pods) = (skipped, skipped_pods);
@@ -351,7 +347,7 @@ impl Status {
             self.baselined_at = None;
             self.add_to_history(changed, begun, requested, at, Outcome::Completed);
         }
-        let request = self.restart.take().and_then(|restart| restart.request);
+        let request = restart.and_then(|restart| restart.request);
         self.last_handled_restart_request = request.or(self.last_handled_restart_request.take());
     }
 
@@ -576,7 +572,7 @@ mod tests {
         let begun = |pods| Begun::new(at, "app=web".to_owned(), pods);
         let mut status = Status::default();
         for pods in 0..12 {
-            status.complete(&Contents::default(), Some(&begun(pods)), (0, String::new()), at);
+            status.complete(Some(&begun(pods)), (0, String::new()), at);
         }
         let pods: Vec<usize> = status.history.iter().map(|entry| entry.pods).collect();
         assert_eq!(pods, [11, 10, 9, 8, 7, 6, 5, 4, 3, 2]);

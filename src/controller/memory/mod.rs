@@ -24,7 +24,7 @@ use crate::monitor::decide::{Content, Finding, Look, Quiet};
 use crate::monitor::report::{Situation, report};
 use crate::monitor::source::{Source, SourceName};
 use crate::monitor::spec::Policy;
-use crate::monitor::status::{Outcome, Restart, Status};
+use crate::monitor::status::{Outcome, Status};
 use crate::monitor::{CONFIG_MONITORS, ConfigMonitor};
 
 #[derive(Default)]
@@ -79,8 +79,9 @@ impl Memory {
         self.record.as_ref().map(|record| &record.status)
     }
 
-    pub(crate) fn has_restart(&self, restart: &Restart) -> bool {
-        self.status().is_some_and(|status| status.restart.as_deref() == Some(restart))
+    /// Returns whether the restart of this status is stored.
+    pub(crate) fn has_restart_of(&self, status: &Status) -> bool {
+        self.status().is_some_and(|stored| stored.restart == status.restart)
     }
 
     pub(crate) fn request(&self) -> Option<Arc<str>> {
@@ -298,8 +299,7 @@ impl Memory {
 
     /// Returns whether the recorded hashes and the restart are stored as they are in this status.
     pub(crate) fn has_recorded(&self, status: &Status) -> bool {
-        let is_stored = |stored: &Status| stored.restart == status.restart && stored.recorded().eq(status.recorded());
-        self.status().is_some_and(is_stored)
+        self.has_restart_of(status) && self.status().is_some_and(|stored| stored.recorded().eq(status.recorded()))
     }
 
     /// Marks the last readings as announced. Returns `None` if they were announced before or the finding is

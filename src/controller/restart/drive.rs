@@ -8,30 +8,32 @@ use super::watched::Watched;
 use super::{list_pods, owners, skipped, wave};
 use crate::controller::clock::{now, timer_now};
 use crate::controller::context::Context;
-use crate::controller::memory::Confirmation;
+use crate::controller::limits::Owners;
+use crate::controller::memory::{Confirmation, Confirmed};
 use crate::controller::requeue::Requeue;
 use crate::controller::step::Step;
 use crate::kube::error::Error;
 use crate::kube::objects::Pod;
-use crate::monitor::notice;
-use crate::monitor::report;
+use crate::monitor::hold::back_off;
+use crate::monitor::notice::{self, Notice};
+use crate::monitor::report::{self, Progress, Situation};
 use crate::monitor::restart::machine::{Do, News, Over, Report};
 use crate::monitor::restart::progress::Hindrance;
 use crate::monitor::restart::standing::{OwnerQuery, OwnerStates};
-use crate::monitor::restart::wave::Reply;
-use crate::monitor::status::{CanaryState, Restart, Why};
+use crate::monitor::restart::wave::{Reply, Wave};
+use crate::monitor::status::{Begun, CanaryState, Restart, Why};
 
 pub(super) struct Drive<'a, 'b> {
     pub(super) step: &'a mut Step<'b>,
-    pub(super) restart: Restart,
     pub(super) watched: &'a mut Watched,
+    /// About the start of a restart that begins in this step.
+    pub(super) notices: &'a [Notice],
 }
 
 impl Drive<'_, '_> {
     /// Does what the restart asks for until it waits.
     pub(super) async fn run(mut self) -> Result<Requeue, Error> {
         let (context, policy) = (self.step.context, self.step.policy);
-        let mut turns_ended = None;
         loop {
             let news = match self.watched.machine.next(now(&context.client)) {
                 Do::ReadWatch => {
@@ -39,22 +41,22 @@ impl Drive<'_, '_> {
                     News::WatchRead
                 }
                 Do::TakeTurn { owners, is_listed } => {
-                    let since = turns_ended.filter(|_| is_listed);
-                    match self.step.scheduling.try_turn(&context.shared, &owners, since) {
-                        true => News::Turn(owners),
-                        false => return Ok(Requeue::OnTurn(owners)),
+                    let since = self.watched.turns_ended().filter(|_| is_listed);
+                    if !self.step.scheduling.try_turn(&context.shared, &owners, since) {
+                        return self.wait_for_turn(owners).await;
                     }
+                    News::Turn(owners)
                 }
                 Do::List => {
                     // This is the last list of the pass, so the pass uses only what it shows.
                     let (listing, interest) = list_pods(context, policy, timer_now()).await?;
-                    turns_ended = Some(listing.turns_ended);
                     self.watched.take_list(listing, interest, &context.name)
                 }
                 Do::ReadOwners(queries) => {
                     let (states, took) = self.read_owners(queries).await?;
                     News::OwnersRead { states, took }
                 }
+                Do::Intend(begun) => News::Cleared(self.intend(begun).await?),
                 Do::Confirm => match self.step.confirm().await? {
                     Confirmation::Confirmed(confirmed) => News::Cleared(confirmed),
                     Confirmation::Changed => return Ok(Requeue::Now),
@@ -64,25 +66,7 @@ impl Drive<'_, '_> {
                     }
                 },
                 Do::Remove(wave, confirmed) => {
-                    let Watched { machine, listed_at, .. } = &mut *self.watched;
-                    let before = machine.deleted();
-                    let hear = |pod: &Pod, reply: Reply| {
-                        if matches!(reply, Reply::Deleted { here: true, .. })
-                            && let Some(read_at) = machine.first_deletion()
-                        {
-                            context.tally.first_deletion(context.client.server_now().since(read_at));
-                        }
-                        machine.replied(pod, reply)
-                    };
-                    let is_whole = wave::send(self.step, wave, *listed_at, confirmed, hear).await;
-                    machine.heard(News::WaveOver { is_whole }, now(&context.client));
-                    let has_deleted = machine.deleted() > before;
-                    self.step.scheduling.end_turn();
-                    self.log_hindrance();
-                    // Keepers that have not deleted anything yet go before the rest of this pass.
-                    if has_deleted {
-                        self.step.scheduling.acquire_slot(context).await;
-                    }
+                    self.remove(wave, confirmed).await;
                     continue;
                 }
                 Do::Follow(is_wanted) => {
@@ -101,6 +85,48 @@ impl Drive<'_, '_> {
                 Do::Fail(error) => return Err(error),
             };
             self.watched.machine.heard(news, now(&context.client));
+        }
+    }
+
+    /// Lets a restart that has not begun wait for a turn with these owners.
+    async fn wait_for_turn(self, owners: Owners) -> Result<Requeue, Error> {
+        if !self.watched.machine.is_intended() {
+            self.step.update_status(&Situation::WaitingForOtherRestart).await?;
+        }
+        Ok(Requeue::OnTurn(owners))
+    }
+
+    async fn intend(&mut self, begun: Begun) -> Result<Confirmed, Error> {
+        let Step { context, policy, ref mut status, .. } = *self.step;
+        if let Some(restart) = status.restart.take() {
+            status.restart_back_off_seconds = back_off(policy, status, &restart, begun.started_at);
+            status.restart = Some(Box::new(Restart { begun: Some(begun.clone()), ..*restart }));
+        }
+        let confirmed = self.step.intend(&Situation::RestartInProgress(Progress::new(&begun))).await?;
+        context.log(self.notices);
+        Ok(confirmed)
+    }
+
+    /// Sends deletions. Keepers that have not deleted anything yet go before the rest of this pass.
+    async fn remove(&mut self, wave: Wave, confirmed: Confirmed) {
+        let context = self.step.context;
+        let Watched { machine, listed_at, .. } = &mut *self.watched;
+        let before = machine.deleted();
+        let hear = |pod: &Pod, reply: Reply| {
+            if matches!(reply, Reply::Deleted { here: true, .. })
+                && let Some(read_at) = machine.first_deletion()
+            {
+                context.tally.first_deletion(context.client.server_now().since(read_at));
+            }
+            machine.replied(pod, reply)
+        };
+        let is_whole = wave::send(self.step, wave, *listed_at, confirmed, hear).await;
+        machine.heard(News::WaveOver { is_whole }, now(&context.client));
+        let has_deleted = machine.deleted() > before;
+        self.step.scheduling.end_turn();
+        self.log_hindrance();
+        if has_deleted {
+            self.step.scheduling.acquire_slot(context).await;
         }
     }
 
@@ -155,9 +181,8 @@ impl Drive<'_, '_> {
     }
 
     async fn write(&mut self, report: Report) -> Result<(), Error> {
-        let restart = Restart { begun: Some(report.begun.clone()), ..self.restart.clone() };
-        self.step.status.restart = Some(Box::new(restart));
-        let before = self.restart.begun.as_ref().and_then(|begun| begun.canary.clone());
+        let Some(restart) = &mut self.step.status.restart else { return Ok(()) };
+        let before = restart.begun.replace(report.begun.clone()).and_then(|begun| begun.canary);
         self.step.update_status(&report.situation(self.step.policy)).await?;
         if before != report.begun.canary {
             match report.begun.canary.as_ref().map(|canary| &canary.state) {
@@ -174,16 +199,16 @@ impl Drive<'_, '_> {
     async fn complete(mut self, over: Over) -> Result<Requeue, Error> {
         self.step.scheduling.end_turn();
         self.record_success();
-        let Self { step, restart, watched } = self;
+        let Self { step, watched, .. } = self;
         let now = step.context.client.server_now();
         let Over { begun, skipped: left, stuck, selected } = over;
-        let left = skipped(&step.status, restart.revert, &left);
+        let left = skipped(&step.status, &left);
         let (changed, why) = (report::changed(&step.status), step.status.why());
-        let mut sources = step.status.changed(&restart.contents);
-        if why == Why::Reverted {
-            sources = step.policy.sources.iter().map(|source| source.name.clone()).collect();
-        }
-        step.status.complete(&restart.contents, Some(&begun), left, now);
+        let sources = match &step.status.restart {
+            Some(restart) if why != Why::Reverted => step.status.changed(&restart.contents),
+            _ => step.policy.sources.iter().map(|source| source.name.clone()).collect(),
+        };
+        step.status.complete(Some(&begun), left, now);
         step.status.pods = Some(selected);
         step.report_settled().await?;
         let notice = notice::completed(&changed, why, sources, &begun, &stuck, now);

@@ -29,14 +29,14 @@ use crate::kube::client::Client;
 use crate::kube::error::{Cause, Error};
 use crate::kube::list::Selection;
 use crate::kube::{PODS, ServerTime};
-use crate::monitor::decide::{Decision, Quiet};
-use crate::monitor::hold::{back_off, may_begin};
-use crate::monitor::notice;
+use crate::monitor::decide::Quiet;
+use crate::monitor::hold::may_begin;
+use crate::monitor::notice::{self, Notice};
 use crate::monitor::report::{self, Progress, Situation};
 use crate::monitor::restart::machine::Machine;
 use crate::monitor::restart::plan::{Plan, Skipped};
 use crate::monitor::spec::Policy;
-use crate::monitor::status::{Begun, Canary, CanaryState, Restart, Status, Why};
+use crate::monitor::status::{Restart, Status, Why};
 
 /// How often the pods of a restart whose canary has failed are listed.
 const RECHECK: Duration = Duration::from_secs(60);
@@ -73,23 +73,6 @@ impl Restarts {
         Ok(())
     }
 
-    /// Drops, or puts on hold, what the decision does not need.
-    pub(crate) fn discard_unneeded(&mut self, decision: &Decision) {
-        if !matches!(decision, Decision::CanaryFailed(_)) {
-            self.recheck_at = None;
-        }
-        match decision {
-            Decision::Settled => self.snapshots = Snapshots::default(),
-            Decision::Resume(..) => self.snapshots.forget(),
-            _ => {}
-        }
-        match decision {
-            Decision::Resume(..) | Decision::Read => {}
-            Decision::Settled => self.watched = None,
-            _ => self.hold(),
-        }
-    }
-
     /// Drops the restart under way once it is over. The plan is kept until then, even while the restart is suspended or
     /// interrupted. A plan made again after the API server has forgotten the list would use creation times, and might
     /// contain pods that this restart created.
@@ -98,7 +81,7 @@ impl Restarts {
     }
 
     /// Records in the status what the restart under way has deleted, because it may not go on, or goes to the history.
-    pub(crate) fn record_deletions(&mut self, status: &mut Status) {
+    pub(crate) fn record_deletions(&self, status: &mut Status) {
         let Some(machine) = self.watched.as_ref().map(|watched| &watched.machine) else { return };
         if let Some(restart) = &mut status.restart
             && let Some(begun) = restart.begun.clone()
@@ -111,25 +94,33 @@ impl Restarts {
         }
     }
 
-    /// The plan is kept, because the restart may go on later.
+    /// Puts the restart on hold. The plan is kept, because the restart may go on later.
     pub(crate) fn hold(&mut self) {
+        self.recheck_at = None;
         if let Some(watched) = &mut self.watched {
             watched.hold();
         }
     }
 
+    /// Drops everything: pods run with the content.
+    pub(crate) fn settle(&mut self) {
+        *self = Self { begun_at: self.begun_at, ..Self::default() };
+    }
+
     /// Begins a pending restart: lists the pods, writes the intent, and deletes.
     pub(crate) async fn begin(&mut self, mut step: Step<'_>, mut restart: Restart) -> Result<Requeue, Error> {
+        self.hold();
         let (context, policy) = (step.context, step.policy);
         // A failed canary has a restart, of which a request makes another one.
         step.status.supersede(restart.clone(), context.client.server_now());
         let came = step.memory.content_came();
         let lists = self.snapshots.begin(context, policy, &mut restart, came).await;
+        step.status.restart = Some(Box::new(restart.clone()));
         let (suspects, listing, interest) = match lists {
             Ok(lists) => lists,
             Err(error) => {
                 step.scheduling.end_turn();
-                step.record_restart(restart, &quiet_period(policy)).await?;
+                step.record_restart(&quiet_period(policy)).await?;
                 return Err(error);
             }
         };
@@ -138,107 +129,103 @@ impl Restarts {
         if may_begin(policy, &step.status, &restart, now).is_err() {
             return Ok(Requeue::Now);
         }
-        step.status.restart = Some(Box::new(restart.clone()));
         let (selector, own_pod) = (policy.selector.to_query(), context.shared.own_pod.as_ref());
         let plan = Plan::new(policy, &restart, selector, &suspects, &listing.pods, own_pod);
         step.status.pods = Some(listing.pods.len());
-        let (changed, why) = (report::changed(&step.status), step.status.why());
-        let notices = notice::started(&changed, why, plan.len(), &plan.skipped);
+        let why = step.status.why();
+        let notices = notice::started(&report::changed(&step.status), why, plan.len(), &plan.skipped);
         if plan.is_empty() {
-            step.scheduling.end_turn();
-            let left = skipped(&step.status, restart.revert, &plan.skipped);
-            if restart.revert && step.status.changed(&restart.contents).is_empty() {
-                // A revert that no pod needs: no pod has read the other content.
-                step.status.restart = None;
-            } else {
-                step.status.complete(&restart.contents, None, left, now);
-            }
-            step.report_settled().await?;
-            (self.watched, self.snapshots) = (None, Snapshots::default());
-            context.publish(&notices, &step.memory.identities()).await;
-            info!(source = policy.source(), "no pod to restart");
-            return Ok(Requeue::At(None));
+            return self.end_without_pods(step, &plan, &notices, now).await;
         }
-        let canary = policy
-            .canary
-            .filter(|_| why != Why::Reverted)
-            .map(|canary| Canary { pods: canary.pods.of(plan.len()).min(plan.len()), state: CanaryState::Replacing });
-        let begun = Begun { canary, ..Begun::new(now, policy.selector.to_query(), plan.len()) };
-        self.begun_at = Some(begun.started_at);
-        let mut watched = Watched::new(Machine::new(policy, plan, &restart, &begun, context.shared.own_pod.clone()));
-        let turns_ended = listing.turns_ended;
+        let machine = Machine::begin(policy, plan, &restart, why, own_pod.cloned(), now);
+        self.begun_at = Some(machine.started_at());
+        let mut watched = Watched::new(machine);
+        watched.started = notices.iter().find(|notice| notice.reason == "RestartStarted").cloned();
         let listed = watched.take_list(listing, interest, &context.name);
         watched.machine.heard(listed, clock::now(&context.client));
-        if let Some(owners) = watched.machine.lacks_turn()
-            && !step.scheduling.try_turn(&context.shared, &owners, Some(turns_ended))
-        {
-            step.update_status(&Situation::WaitingForOtherRestart).await?;
-            return Ok(Requeue::OnTurn(owners));
-        }
-        step.status.restart_back_off_seconds = back_off(policy, &step.status, &restart, begun.started_at);
-        let restart = Restart { begun: Some(begun.clone()), ..restart };
-        step.status.restart = Some(Box::new(restart.clone()));
-        let confirmed = step.intend(&Situation::RestartInProgress(Progress::new(&begun))).await?;
-        self.snapshots.forget();
-        context.log(&notices);
-        let watched = self.watched.insert(watched);
-        watched.started = notices.iter().find(|notice| notice.reason == "RestartStarted").cloned();
-        watched.machine.begin(confirmed);
-        let requeue = Drive { step: &mut step, restart, watched }.run().await;
+        let requeue = Drive { step: &mut step, watched: &mut watched, notices: &notices }.run().await;
         step.scheduling.end_turn();
-        // After the deletions, which are urgent.
-        context.emit_events(&notices, &step.memory.identities(), begun.started_at).await;
+        // Until the status has this restart, the one before may still be recorded.
+        if watched.machine.is_intended() {
+            let started_at = watched.machine.started_at();
+            self.watched = Some(watched);
+            // After the deletions, which are urgent.
+            context.emit_events(&notices, &step.memory.identities(), started_at).await;
+        }
         requeue
+    }
+
+    /// Ends a restart that has nothing to replace.
+    async fn end_without_pods(
+        &mut self,
+        mut step: Step<'_>,
+        plan: &Plan,
+        notices: &[Notice],
+        now: ServerTime,
+    ) -> Result<Requeue, Error> {
+        step.scheduling.end_turn();
+        let is_changed = |restart: &Restart| !step.status.changed(&restart.contents).is_empty();
+        if step.status.restart.as_deref().is_some_and(|restart| restart.revert && !is_changed(restart)) {
+            // No pod has read the other content.
+            step.status.restart = None;
+        } else {
+            step.status.complete(None, skipped(&step.status, &plan.skipped), now);
+        }
+        step.report_settled().await?;
+        self.settle();
+        step.context.publish(notices, &step.memory.identities()).await;
+        info!(source = step.policy.source(), "no pod to restart");
+        Ok(Requeue::At(None))
     }
 
     /// Continues a restart that has begun, maybe in an earlier process.
-    pub(crate) async fn resume(
-        &mut self,
-        mut step: Step<'_>,
-        restart: Restart,
-        begun: Begun,
-    ) -> Result<Requeue, Error> {
-        // The status may still say that the restart is interrupted, or name other sources.
-        step.record_restart(restart.clone(), &Situation::RestartInProgress(Progress::new(&begun))).await?;
-        let watched = self.known(&step, &restart, &begun).await?;
-        let requeue = Drive { step: &mut step, restart, watched }.run().await;
+    pub(crate) async fn resume(&mut self, mut step: Step<'_>) -> Result<Requeue, Error> {
+        self.recheck_at = None;
+        self.snapshots.forget();
+        if let Some(begun) = step.status.restart.as_ref().and_then(|restart| restart.begun.as_ref()) {
+            // The status may still say that the restart is interrupted, or name other sources.
+            let situation = Situation::RestartInProgress(Progress::new(begun));
+            step.record_restart(&situation).await?;
+        }
+        let Some(watched) = self.known(&step).await? else { return Ok(Requeue::Now) };
+        let requeue = Drive { step: &mut step, watched, notices: &[] }.run().await;
         step.scheduling.end_turn();
         requeue
     }
 
-    /// Returns the restart under way, which an earlier process may have begun.
-    async fn known(&mut self, step: &Step<'_>, restart: &Restart, begun: &Begun) -> Result<&mut Watched, Error> {
+    /// Returns the restart under way, which an earlier process may have begun. `None` if there is none.
+    async fn known(&mut self, step: &Step<'_>) -> Result<Option<&mut Watched>, Error> {
         let Step { context, policy, .. } = *step;
+        let Some(restart) = step.status.restart.as_deref() else { return Ok(None) };
+        let Some(begun) = &restart.begun else { return Ok(None) };
         let mut watched = match self.watched.take().filter(|watched| watched.machine.is_of(restart, begun)) {
             Some(watched) => watched,
             None => {
                 let plan = self.snapshots.recall(context, policy, restart, begun).await?;
-                let mut machine = Machine::new(policy, plan, restart, begun, context.shared.own_pod.clone());
-                if self.begun_at != Some(begun.started_at) {
-                    machine.take_over();
-                }
-                Watched::new(machine)
+                let own_pod = context.shared.own_pod.clone();
+                let is_own = self.begun_at == Some(begun.started_at);
+                Watched::new(Machine::recall(policy, plan, restart, begun, own_pod, is_own))
             }
         };
         watched.resume(policy, begun);
-        Ok(self.watched.insert(watched))
+        Ok(Some(self.watched.insert(watched)))
     }
 
     /// Reports that the canary has failed. Now and then looks whether somebody else has replaced the other pods, which
     /// ends the restart.
     pub(crate) async fn stay_failed(&mut self, mut step: Step<'_>, message: &str) -> Result<Requeue, Error> {
+        step.scheduling.end_turn();
         let now = timer_now();
-        let recheck_at = *self.recheck_at.get_or_insert(now + RECHECK);
-        if now >= recheck_at
-            && let Some(restart) = step.status.restart.as_deref().cloned()
-            && let Some(begun) = restart.begun.clone()
-        {
+        let recheck_at = self.recheck_at.unwrap_or(now + RECHECK);
+        self.hold();
+        self.recheck_at = Some(recheck_at);
+        if now >= recheck_at {
             let (context, policy) = (step.context, step.policy);
-            let watched = self.known(&step, &restart, &begun).await?;
+            let Some(watched) = self.known(&step).await? else { return Ok(Requeue::Now) };
             let (listing, interest) = list_pods(context, policy, now).await?;
             let listed = watched.take_list(listing, interest, &context.name);
             watched.machine.heard(listed, clock::now(&context.client));
-            let drive = Drive { step: &mut step, restart, watched };
+            let drive = Drive { step: &mut step, watched, notices: &[] };
             if let Some(requeue) = drive.complete_if_over().await? {
                 return Ok(requeue);
             }
@@ -282,8 +269,8 @@ async fn list_pods(
 
 /// Returns the number and names of skipped pods for the status. A revert that skips none keeps those of the earlier
 /// restart.
-fn skipped(status: &Status, is_revert: bool, skipped: &[Skipped]) -> (usize, String) {
-    if is_revert && skipped.is_empty() {
+fn skipped(status: &Status, skipped: &[Skipped]) -> (usize, String) {
+    if status.why() == Why::Reverted && skipped.is_empty() {
         return (status.skipped, status.skipped_pods.clone());
     }
     (skipped.len(), report::skipped_pods(skipped))

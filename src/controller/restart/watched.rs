@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
 use tokio::task::{unconstrained, yield_now};
-use tokio::time::{sleep, sleep_until, timeout_at};
+use tokio::time::sleep_until;
 
 use super::pod_watch::PodWatch;
-use crate::controller::clock::timer_now;
+use crate::controller::clock::{self, timer_now};
 use crate::controller::limits::Limits;
 use crate::controller::memory::Confirmed;
 use crate::controller::shared::{ListInterest, Listing, MAX_LAG, PodEvent};
@@ -19,13 +19,9 @@ use crate::kube::client::Client;
 use crate::kube::error::Error;
 use crate::kube::faults::Faults;
 use crate::monitor::notice::Notice;
-use crate::monitor::restart::machine::{Machine, News};
-use crate::monitor::restart::standing::Move;
+use crate::monitor::restart::machine::{Do, Machine, News};
 use crate::monitor::spec::Policy;
 use crate::monitor::status::Begun;
-
-/// The time that the disruption controller takes to update a PodDisruptionBudget after a pod has become available.
-const BUDGET_LAG: Duration = Duration::from_millis(500);
 
 /// After an evaluation, the watch is only read for this many times as long as that took, but no longer than
 /// `BATCH_WINDOW`. Otherwise 50 restarts of the same 1,000 pods evaluate all pods at each event, for twice the CPU.
@@ -42,8 +38,6 @@ pub(super) struct Watched {
     /// restart.
     pub(super) started: Option<Notice>,
     watch: PodWatch,
-    /// Whether the watch has shown something that the last pass did not go by.
-    has_news: bool,
     /// Failures of the deletions and of reads of the owners.
     pub(super) faults: Faults,
     pub(super) watch_faults: Faults,
@@ -57,59 +51,39 @@ impl Watched {
             listed_at: timer_now(),
             started: None,
             watch: PodWatch::Closed,
-            has_news: false,
             faults: Faults::default(),
             watch_faults: Faults::default(),
         })
     }
 
-    /// Waits until another pass is worth making, or until the watch fails. However often pods change, the pause after
-    /// each list bounds the lists.
+    /// Waits until the restart asks for more than to wait, or until the watch fails.
     pub(super) async fn worth_a_pass(&mut self, client: &Client) -> Result<(), Error> {
-        let mut next = self.machine.standing_at(client.server_now()).next;
         let mut pause_until = timer_now();
-        loop {
-            let now = client.server_now();
-            let PodWatch::Open(changes) = &mut self.watch else {
-                return std::future::pending().await;
-            };
-            let time_passes = async {
-                match next {
-                    Move::Wait(Some(until)) => sleep(until.since(now)).await,
-                    _ => std::future::pending().await,
+        while self.watch.is_open() {
+            let until = match self.machine.next(clock::now(client)) {
+                Do::ReadWatch => {
+                    self.catch_up(client).await;
+                    let began = timer_now();
+                    self.machine.heard(News::WatchRead, clock::now(client));
+                    let took = timer_now().saturating_duration_since(began);
+                    pause_until = timer_now() + (took * EVALUATION_PAUSE).min(BATCH_WINDOW);
+                    continue;
                 }
+                Do::Wait(until) | Do::Pause(until) => until,
+                _ => return Ok(()),
             };
-            let mut next_event = tokio::select! {
+            let PodWatch::Open(changes) = &mut self.watch else { break };
+            let event = tokio::select! {
                 biased;
-                () = std::future::ready(()), if std::mem::take(&mut self.has_news) => None,
-                () = time_passes => None,
-                event = changes.next() => Some(event),
+                () = sleep_until(until.into()) => return Ok(()),
+                event = changes.next() => event,
             };
-            // An evaluation looks at all pods, so it follows all events that have arrived.
-            while let Some(event) = next_event {
-                if let ControlFlow::Break(missed) = self.apply(event, client) {
-                    return missed;
-                }
-                let PodWatch::Open(changes) = &mut self.watch else { break };
-                next_event = timeout_at(pause_until.into(), changes.next()).await.ok();
+            if let ControlFlow::Break(missed) = self.apply(event, client) {
+                return missed;
             }
-            let evaluated_at = timer_now();
-            next = self.machine.standing_at(client.server_now()).next;
-            let took = timer_now().saturating_duration_since(evaluated_at);
-            pause_until = timer_now() + (took * EVALUATION_PAUSE).min(BATCH_WINDOW);
-            if next.is_shown_by_watch() {
-                return Ok(());
-            }
-            if self.machine.is_worth_a_pass(&next) {
-                if self.machine.is_blocked() {
-                    sleep(BUDGET_LAG).await;
-                }
-                if let Some(pause) = self.machine.pace.pause {
-                    sleep_until(pause.into()).await;
-                }
-                return Ok(());
-            }
+            sleep_until(pause_until.into()).await;
         }
+        std::future::pending().await
     }
 
     /// Reads what the watch has delivered, so that nothing is judged by pods as they were before the last request.
@@ -126,7 +100,6 @@ impl Watched {
                     && self.apply(event, client).is_continue()
                 {
                     read += 1;
-                    self.has_news = true;
                 }
             }
         };
@@ -137,11 +110,11 @@ impl Watched {
     /// Applies an event of the watch. Breaks if events are missing: the next pass lists the pods.
     fn apply(&mut self, event: PodEvent, client: &Client) -> ControlFlow<Result<(), Error>> {
         match event {
-            PodEvent::Applied(pod) => self.machine.applied(pod, client.server_now()),
-            PodEvent::Deleted(uid) => self.machine.gone(&uid),
+            PodEvent::Applied(pod) => self.machine.heard(News::Applied(pod), clock::now(client)),
+            PodEvent::Deleted(uid) => self.machine.heard(News::Gone(uid), clock::now(client)),
             PodEvent::Missed(why) => {
                 self.watch = PodWatch::Broken;
-                self.machine.watch_closed();
+                self.machine.heard(News::WatchLost, clock::now(client));
                 return ControlFlow::Break(why.map_or(Ok(()), Err));
             }
         }
@@ -151,13 +124,8 @@ impl Watched {
     /// Begins another step of the restart, as the status has it.
     pub(super) fn resume(&mut self, policy: &Policy, begun: &Begun) {
         if self.machine.resume(policy, begun) {
-            self.close();
+            self.watch.close();
         }
-    }
-
-    fn close(&mut self) {
-        self.watch.close();
-        self.machine.watch_closed();
     }
 
     /// Takes a list, from which a watch may continue, and returns its pods.
@@ -175,9 +143,13 @@ impl Watched {
         news
     }
 
+    /// Returns how many turns had ended when the last list began.
+    pub(super) fn turns_ended(&self) -> Option<u64> {
+        self.listing.as_ref().map(|(listing, _)| listing.turns_ended)
+    }
+
     /// Opens a watch that continues from the last list, or closes it.
     pub(super) fn follow(&mut self, is_wanted: bool, limits: &Limits) -> News<Confirmed> {
-        self.has_news = false;
         let is_new = match &self.listing {
             Some((listing, _)) if is_wanted => self.watch.open(listing, limits),
             _ => {
@@ -189,7 +161,7 @@ impl Watched {
     }
 
     pub(super) fn hold(&mut self) {
-        self.close();
+        self.watch.close();
         self.listing = None;
         self.machine.hold();
     }

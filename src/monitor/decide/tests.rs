@@ -154,8 +154,9 @@ impl Desk {
 
     /// Completes the restart that has begun, as a keeper does.
     fn complete(&mut self) {
-        let Decision::Resume(restart, begun) = self.decide() else { return };
-        self.status.complete(&restart.contents, Some(&begun), (0, String::new()), begun.started_at);
+        let (Decision::Resume, Some(restart)) = (self.decide(), &self.status.restart) else { return };
+        let begun = restart.begun.clone().unwrap();
+        self.status.complete(Some(&begun), (0, String::new()), begun.started_at);
     }
 
     fn restart(&self) -> &Restart {
@@ -206,7 +207,7 @@ fn a_request_during_a_pending_change_restarts_all_pods_that_exist_by_then() {
     let restart = desk.at(20).begin();
     assert_eq!((restart.since, restart.observed_at, restart.pods_resource_version), (server(10), server(20), None));
     assert_eq!((restart.request, only(&restart.contents)), (Some("now".into()), hash("b")));
-    assert!(matches!(desk.decide(), Decision::Resume(..)), "once");
+    assert!(matches!(desk.decide(), Decision::Resume), "once");
 }
 
 #[test]
@@ -327,7 +328,7 @@ fn a_restart_goes_on_if_its_content_comes_back_within_the_quiet_period() {
         desk.read(content);
         assert!(desk.waits_until(103));
         assert_eq!((desk.read("b"), desk.restart()), (Finding::Undone, &before), "{content}");
-        assert!(matches!(desk.decide(), Decision::Resume(..)));
+        assert!(matches!(desk.decide(), Decision::Resume));
     }
     desk.read("c");
     assert_eq!((desk.at(102).crash().read("b"), desk.restart()), (Finding::Undone, &before), "also after a crash");
@@ -410,7 +411,7 @@ fn an_interruption_ends_under_suspend_without_the_source_and_after_a_failed_cana
         let until = desk.start + Duration::from_secs(103);
         assert_eq!(interruption(&desk.policy, &desk.status, desk.quiet.as_ref()), Some(until));
         let held = desk.decide();
-        assert!(!matches!(held, Decision::Resume(..) | Decision::CanaryFailed(_)), "{held:?}");
+        assert!(!matches!(held, Decision::Resume | Decision::CanaryFailed(_)), "{held:?}");
         desk.at(103);
         assert_eq!(desk.decide(), Decision::Read);
         desk.observe();
@@ -546,7 +547,7 @@ fn a_revert_under_suspend_is_a_restart_if_the_content_had_been_quiet() {
 fn a_restart_that_has_begun_survives_suspend_and_crash() {
     let mut desk = Desk::restarting();
     let before = desk.decide();
-    assert!(matches!(before, Decision::Resume(..)));
+    assert!(matches!(before, Decision::Resume));
     desk.policy.suspend = true;
     assert_eq!((desk.observe(), desk.decide()), (Finding::Unchanged, Decision::Suspended { requested: false }));
     desk.policy.suspend = false;
@@ -786,7 +787,7 @@ fn a_request_during_an_interruption_waits_for_its_end() {
     };
     let mut desk = interrupted();
     desk.at(102).read("b");
-    assert!(matches!(desk.decide(), Decision::Resume(..)));
+    assert!(matches!(desk.decide(), Decision::Resume));
     desk.complete();
     assert_eq!(desk.begin().request, desk.request);
     let mut desk = interrupted();

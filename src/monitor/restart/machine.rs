@@ -1,8 +1,8 @@
 //! One restart under way, as this process knows it: its plan, its pods and owners as last seen, what became of its
 //! deletions, and what comes next.
 //!
-//! [`Machine::next`] says what to do, and [`Machine::heard`] takes what has happened. Each news but that of the watch took
-//! time, so that the watch must be read again before anything is judged by it.
+//! [`Machine::next`] says what to do, and [`Machine::heard`] takes what has happened. All news but one take time, so that
+//! the watch must be read again before anything is judged by it.
 
 mod facts;
 mod report;
@@ -18,14 +18,14 @@ use super::canary::CanarySight;
 use super::pace::Pace;
 use super::plan::Plan;
 use super::progress::{Advance, Hindrance};
-use super::seen::Seen;
+use super::seen::{Seen, View};
 use super::standing::{Move, OwnerQuery, OwnerStates, Sight, Standing};
 use super::wave::{Reply, Wave};
 use crate::kube::error::{Cause, Error};
 use crate::kube::objects::{Owner, Pod};
 use crate::kube::{ResourceVersion, ServerTime, Uid};
 use crate::monitor::spec::Policy;
-use crate::monitor::status::{self, Begun, CanaryState, Entry, Restart};
+use crate::monitor::status::{self, Begun, Canary, CanaryState, Entry, Restart, Why};
 
 /// The write about the last wave waits for this long, or it would compete with the deletions of other restarts: 50
 /// restarts at once, which share an edit, delete their last pod in 1.3 times the time of the floor in BENCHMARKS.md
@@ -34,6 +34,9 @@ const WRITE_DELAY: Duration = Duration::from_secs(1);
 
 /// The minimum wait for a time of the API server, whose times are whole seconds.
 const MIN_DELAY: Duration = Duration::from_secs(1);
+
+/// The time that the disruption controller takes to update a PodDisruptionBudget after a pod has become available.
+const BUDGET_LAG: Duration = Duration::from_millis(500);
 
 /// What identifies a restart in the status. Two processes may begin restarts in the same second and by the same list, of
 /// which one is a revert.
@@ -63,16 +66,15 @@ pub(crate) struct Machine<P> {
     /// The operator's own pod, which is never deleted.
     own_pod: Option<Uid>,
     pods: Seen,
-    /// The API server's time of the last list, or until when the watch was read. A pass evaluates the pods at this time,
-    /// because nothing later was shown.
-    seen_at: ServerTime,
-    pub(crate) pace: Pace,
+    pace: Pace,
     owners: OwnerStates,
     /// The other ConfigMonitors that select pods of the last list.
     others: Vec<Arc<str>>,
     attempts: Attempts,
     /// The restart as the status has it, but for `deleted`.
     begun: Begun,
+    /// The status has it.
+    is_intended: bool,
     /// The new pods that were seen ready while the canary bakes.
     seen_ready: BTreeSet<Uid>,
     /// A new pod that was seen to fail while the canary was unproven. Its owner may have deleted it since.
@@ -88,7 +90,6 @@ pub(crate) struct Machine<P> {
     advance: Advance,
     /// The restart was reported as stalled.
     is_stalled: bool,
-    watch: Reading,
     /// The owners of the turn, if there is one.
     turn: Option<BTreeSet<Uid>>,
     phase: Phase<P>,
@@ -104,6 +105,8 @@ pub(crate) enum Do<P> {
     List,
     /// Read the desired replicas of these owners, and their pods that are not selected.
     ReadOwners(Vec<OwnerQuery>),
+    /// Write that this restart has begun.
+    Intend(Begun),
     /// Read the ConfigMonitor, which must not have changed.
     Confirm,
     /// Send these deletions.
@@ -114,7 +117,7 @@ pub(crate) enum Do<P> {
     Write(Report),
     /// Record that the restart is over.
     Complete(Over),
-    /// Wait until this time, or until something changes.
+    /// Wait until this time, or until something changes. The watch is read meanwhile.
     Wait(Instant),
     /// Wait until this time. Until then nothing is tried, so the last failure still counts.
     Pause(Instant),
@@ -128,6 +131,12 @@ pub(crate) enum Do<P> {
 pub(crate) enum News<P> {
     /// The watch was read until nothing was left.
     WatchRead,
+    /// The watch shows a pod.
+    Applied(Arc<Pod>),
+    /// The watch shows that a pod is gone.
+    Gone(Uid),
+    /// The watch has ended or has left out events.
+    WatchLost,
     /// Other restarts of these owners are excluded.
     Turn(BTreeSet<Uid>),
     Listed {
@@ -153,16 +162,6 @@ pub(crate) enum News<P> {
     Written,
 }
 
-/// How the watch is known. From an earlier list than the last one, its events may be older than that list, and only say
-/// that another list is worth making.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Reading {
-    Closed,
-    FromEarlierList,
-    Unread,
-    Empty,
-}
-
 #[cfg_attr(test, derive(Clone))]
 enum Phase<P> {
     /// A step begins.
@@ -176,6 +175,8 @@ enum Phase<P> {
     /// The write about the last wave is due.
     ReportingLate,
     Waiting(Instant),
+    /// Another pass is worth making at this time.
+    Waking(Instant),
     Leaving,
     Failing(Error),
 }
@@ -225,43 +226,60 @@ struct PassEnd {
 }
 
 impl<P> Machine<P> {
-    pub(crate) fn new(policy: &Policy, plan: Plan, restart: &Restart, begun: &Begun, own_pod: Option<Uid>) -> Self {
+    /// Begins a restart whose pods were just listed.
+    pub(crate) fn begin(
+        policy: &Policy,
+        plan: Plan,
+        restart: &Restart,
+        why: Why,
+        own_pod: Option<Uid>,
+        now: ServerTime,
+    ) -> Self {
+        let canary = policy.canary.filter(|_| why != Why::Reverted);
+        let canary = canary.map(|canary| canary.pods.of(plan.len()).min(plan.len()));
+        let canary = canary.map(|pods| Canary { pods, state: CanaryState::Replacing });
+        let begun = Begun { canary, ..Begun::new(now, policy.selector.to_query(), plan.len()) };
+        Self { is_intended: false, ..Self::recall(policy, plan, restart, &begun, own_pod, true) }
+    }
+
+    /// Takes up the restart that the status has. If it is not this process's own, an earlier one may have deleted pods
+    /// without writing that to the status.
+    pub(crate) fn recall(
+        policy: &Policy,
+        plan: Plan,
+        restart: &Restart,
+        begun: &Begun,
+        own_pod: Option<Uid>,
+        is_own: bool,
+    ) -> Self {
         Self {
             id: Id::of(restart, begun),
             plan,
             policy: policy.clone(),
             own_pod,
-            pods: Seen::default(),
-            seen_at: ServerTime::from_second(0),
+            pods: Seen::new(),
             pace: Pace::default(),
             owners: OwnerStates::new(),
             others: Vec::new(),
             attempts: Attempts::default(),
             begun: begun.clone(),
+            is_intended: true,
             seen_ready: BTreeSet::new(),
             seen_failed: None,
-            is_resumed: false,
-            waits_since: (begun.deleted == 0).then_some(restart.observed_at),
+            is_resumed: !is_own,
+            waits_since: (is_own && begun.deleted == 0).then_some(restart.observed_at),
             unwritten: None,
             blocked_at: None,
             advance: Advance::of(begun),
             is_stalled: false,
-            watch: Reading::Closed,
             turn: None,
             phase: Phase::Resting,
         }
     }
 
-    /// Begins with a first pass, whose pods were just listed, and whose intent is written.
-    pub(crate) fn begin(&mut self, proof: P) {
-        let basis = Basis::Cleared(proof);
-        self.phase = Phase::Passing(Pass { basis, has_begun: false, has_owners: false });
-    }
-
-    /// Takes over a restart of an earlier keeper, which may have deleted pods without writing that to the status.
-    pub(crate) fn take_over(&mut self) {
-        self.is_resumed = true;
-        self.waits_since = None;
+    /// Returns whether the status has the restart.
+    pub(crate) fn is_intended(&self) -> bool {
+        self.is_intended
     }
 
     pub(crate) fn is_of(&self, restart: &Restart, begun: &Begun) -> bool {
@@ -287,12 +305,13 @@ impl<P> Machine<P> {
     pub(crate) fn resume(&mut self, policy: &Policy, begun: &Begun) -> bool {
         self.begun = Begun { deleted: self.begun.deleted, ..begun.clone() };
         (self.phase, self.turn) = (Phase::Resting, None);
-        self.spend();
+        self.pods.spend();
         if self.policy == *policy {
             return false;
         }
         self.policy = policy.clone();
         self.pace.pause = None;
+        self.pods.follow(false, false);
         true
     }
 
@@ -325,7 +344,11 @@ impl<P> Machine<P> {
             }
             Phase::Waiting(until) => {
                 self.phase = Phase::Waiting(until);
-                Do::Wait(until)
+                if self.pods.is_unread() { Do::ReadWatch } else { Do::Wait(until) }
+            }
+            Phase::Waking(at) => {
+                self.phase = Phase::Waking(at);
+                Do::Wait(at)
             }
             Phase::Failing(error) => Do::Fail(error),
             // The next step resumes.
@@ -335,12 +358,10 @@ impl<P> Machine<P> {
 
     pub(crate) fn heard(&mut self, news: News<P>, now: Now) {
         match news {
-            News::WatchRead => {
-                if self.watch == Reading::Unread {
-                    self.watch = Reading::Empty;
-                }
-                return;
-            }
+            News::WatchRead => return self.watch_read(now),
+            News::Applied(pod) => self.applied(pod, now.server),
+            News::Gone(uid) => self.pods.remove(&uid),
+            News::WatchLost => self.pods.follow(false, false),
             News::Turn(owners) => self.turn = Some(owners),
             News::Listed { pods, at, took } => {
                 self.listed(&pods, at, took, now.timer);
@@ -348,6 +369,7 @@ impl<P> Machine<P> {
             }
             News::OwnersRead { states, took } => self.owners_read(states, took, now.timer),
             News::Cleared(proof) => {
+                self.is_intended = true;
                 if let Phase::Passing(pass) = &mut self.phase {
                     pass.basis = Basis::Cleared(proof);
                 }
@@ -358,35 +380,20 @@ impl<P> Machine<P> {
                 }
             }
             News::Following { is_open, is_new } => {
-                self.watch = match self.watch {
-                    _ if !is_open => Reading::Closed,
-                    _ if is_new => Reading::Unread,
-                    Reading::Closed => Reading::FromEarlierList,
-                    before => before,
-                };
+                self.pods.follow(is_open, is_new);
                 if let Phase::Following(end) = std::mem::replace(&mut self.phase, Phase::Leaving) {
                     self.end_pass(end, now);
                 }
             }
-            News::Written => self.written(now.server),
+            News::Written => self.written(),
         }
-        self.spend();
-    }
-
-    pub(crate) fn watch_closed(&mut self) {
-        self.watch = Reading::Closed;
-    }
-
-    /// Whatever was read of the watch may be old.
-    fn spend(&mut self) {
-        if self.watch == Reading::Empty {
-            self.watch = Reading::Unread;
-        }
+        self.pods.spend();
     }
 
     fn rest(&mut self, now: Now) -> Do<P> {
         self.phase = Phase::Resting;
-        if self.watch == Reading::Unread {
+        let is_watched = self.pods.is_watched_since_the_list();
+        if is_watched && self.pods.is_unread() {
             return Do::ReadWatch;
         }
         let write_at = self.unwritten.map(|(write_at, _)| write_at);
@@ -394,9 +401,8 @@ impl<P> Machine<P> {
             self.phase = Phase::ReportingLate;
             return self.next(now);
         }
-        if self.watch == Reading::Empty && self.standing_at(now.server).next.is_shown_by_watch() {
+        if is_watched && self.standing().next.is_shown_by_watch() {
             // No old pod is left according to the watch, so the pass only reads the owners and writes the status.
-            self.trust_watch(now.server);
             return self.pass(Pass { basis: Basis::Watch, has_begun: false, has_owners: false }, now);
         }
         if let Some(until) = self.pace.not_before(now.timer) {
@@ -417,6 +423,10 @@ impl<P> Machine<P> {
             self.phase = Phase::Passing(pass);
             return Do::TakeTurn { owners, is_listed: true };
         }
+        if !self.is_intended {
+            self.phase = Phase::Passing(pass);
+            return Do::Intend(self.begun.clone());
+        }
         if !std::mem::replace(&mut pass.has_begun, true) {
             self.begin_pass(now.server);
         }
@@ -424,14 +434,12 @@ impl<P> Machine<P> {
             self.phase = Phase::Passing(pass);
             return Do::ReadOwners(self.owners_to_read());
         }
-        match self.watch {
-            Reading::Unread if is_watch => {
-                self.phase = Phase::Passing(pass);
-                return Do::ReadWatch;
-            }
-            Reading::Empty if is_watch => self.trust_watch(now.server),
-            _ if is_watch => return Do::Decide,
-            _ => {}
+        if is_watch && !self.pods.is_watched_since_the_list() {
+            return Do::Decide;
+        }
+        if is_watch && self.pods.is_unread() {
+            self.phase = Phase::Passing(pass);
+            return Do::ReadWatch;
         }
         let Standing { next, remaining, lacking, on_their_way, stuck, .. } = self.standing();
         let sweep = Sweep { next, remaining, lacking, is_moving: on_their_way > 0, deleted: 0, needs_list: false };
@@ -446,7 +454,7 @@ impl<P> Machine<P> {
                 self.next(now)
             }
             (Move::Remove(uids), Basis::Cleared(proof)) => {
-                let pods = uids.iter().filter_map(|uid| self.pods.get(uid)).cloned().collect();
+                let pods = uids.iter().filter_map(|uid| self.pods.pods().get(uid)).cloned().collect();
                 let wave = self.attempts.begin_wave(&self.policy, pods);
                 self.phase = Phase::Sweeping(sweep);
                 Do::Remove(wave, proof)
@@ -462,31 +470,48 @@ impl<P> Machine<P> {
         }
     }
 
-    /// Returns how the restart stands by the pods as they were last seen.
+    /// Returns how the restart stands by the pods as they were when they were last known.
     fn standing(&self) -> Standing<'_> {
-        self.standing_at(self.seen_at)
+        self.judge(self.pods.view())
     }
 
-    /// Returns how the restart stands if the pods are at this time as they were last seen.
-    pub(crate) fn standing_at(&self, now: ServerTime) -> Standing<'_> {
-        let (plan, policy, pods, owners) = (&self.plan, &self.policy, &*self.pods, &self.owners);
+    fn judge<'a>(&'a self, view: View<'a>) -> Standing<'a> {
+        let (plan, policy, owners) = (&self.plan, &self.policy, &self.owners);
         let (undeleted, own_pod) = (&self.attempts.undeleted, self.own_pod.as_ref());
-        let is_overdue = now >= self.deadline();
+        let is_overdue = view.at >= self.deadline();
         let canary = self.begun.canary.as_ref().filter(|_| self.is_proving());
         let (since, seen_ready, failed) = (self.id.started_at, &self.seen_ready, self.seen_failed.as_deref());
         let canary = canary.map(|canary| CanarySight { canary, since, seen_ready, failed });
-        Sight { plan, policy, pods, owners, undeleted, own_pod, canary, is_overdue, now }.standing()
+        Sight { plan, policy, view, owners, undeleted, own_pod, canary, is_overdue }.standing()
+    }
+
+    /// Takes that nothing is left of the watch. While the restart waits, this shows whether another pass is worth making
+    /// now.
+    fn watch_read(&mut self, now: Now) {
+        self.pods.read(now.server);
+        self.count_unanswered();
+        let Phase::Waiting(until) = self.phase else { return };
+        let next = self.judge(self.pods.glimpse()).next;
+        self.phase = match next {
+            _ if next.is_shown_by_watch() => Phase::Waking(now.timer),
+            _ if self.is_worth_a_pass(&next) => {
+                let lag = if self.blocked_at.is_some() { BUDGET_LAG } else { Duration::ZERO };
+                Phase::Waking((now.timer + lag).max(self.pace.pause.unwrap_or(now.timer)))
+            }
+            Move::Wait(Some(at)) => Phase::Waiting(until.min(now.timer + at.since(now.server).max(MIN_DELAY))),
+            _ => Phase::Waiting(until),
+        };
     }
 
     /// A canary that bakes does not lack progress; one that never becomes available has not failed, but exceeds the
     /// deadline.
     fn deadline(&self) -> ServerTime {
         let bake = self.policy.canary.filter(|_| self.is_proving()).map_or(Duration::ZERO, |canary| canary.bake);
-        self.advance.deadline(&self.policy, &self.pods).plus(bake)
+        self.advance.deadline(&self.policy, self.pods.pods()).plus(bake)
     }
 
     /// Returns whether a pass with this move may bring the restart nearer to its end.
-    pub(crate) fn is_worth_a_pass(&self, next: &Move) -> bool {
+    fn is_worth_a_pass(&self, next: &Move) -> bool {
         match (next, self.blocked_at) {
             (Move::Done | Move::Canary(_), _) => true,
             (Move::Remove(_), Some(before)) => self.ready() > before,
@@ -495,20 +520,15 @@ impl<P> Machine<P> {
         }
     }
 
-    /// Returns whether the last wave met a PodDisruptionBudget, or another refusal that others may lift.
-    pub(crate) fn is_blocked(&self) -> bool {
-        self.blocked_at.is_some()
-    }
-
     /// Begins a pass. Deletions that an earlier process may have made count as deletions of this restart.
     fn begin_pass(&mut self, now: ServerTime) {
         self.advance.take_up(now);
         if std::mem::take(&mut self.is_resumed) && self.selects_as_at_the_start() {
-            let gone = self.begun.gone(self.standing_at(now).waiting);
+            let gone = self.begun.gone(self.standing().waiting);
             self.begun.deleted = self.begun.deleted.max(gone);
         }
         if self.is_stalled {
-            self.plan.lower_expectations(&self.pods);
+            self.plan.lower_expectations(self.pods.pods());
         }
         self.blocked_at = None;
     }
@@ -528,7 +548,8 @@ impl<P> Machine<P> {
     /// Returns the owners whose pods the restart counts, if there is a budget and no turn with them.
     pub(crate) fn lacks_turn(&self) -> Option<BTreeSet<Uid>> {
         self.policy.max_unavailable?;
-        let owners: BTreeSet<Uid> = self.plan.owners(&self.pods).into_iter().map(|owner| owner.uid.clone()).collect();
+        let owners: BTreeSet<Uid> =
+            self.plan.owners(self.pods.pods()).into_iter().map(|owner| owner.uid.clone()).collect();
         self.turn.as_ref().is_none_or(|turn| !turn.is_superset(&owners)).then_some(owners)
     }
 
@@ -601,18 +622,18 @@ impl<P> Machine<P> {
 
     /// Returns the existing pods whose last deletion failed.
     pub(crate) fn undeleted(&self) -> Vec<&Pod> {
-        let failed = self.pods.values().filter(|pod| self.attempts.is_left(&pod.uid) && pod.gone_by.is_none());
+        let failed = self.pods.pods().values().filter(|pod| self.attempts.is_left(&pod.uid) && pod.gone_by.is_none());
         failed.map(|pod| &**pod).collect()
     }
 
     fn ready(&self) -> usize {
-        self.pods.values().filter(|pod| pod.ready_since.is_some() && pod.gone_by.is_none()).count()
+        self.pods.pods().values().filter(|pod| pod.ready_since.is_some() && pod.gone_by.is_none()).count()
     }
 
     /// Ends a pass: what came of it is written, now or later, and the next pass is due some time after.
     fn end_pass(&mut self, end: PassEnd, now: Now) {
         let PassEnd { next, deleted, refusal, is_cut_short, .. } = &end;
-        let is_open = self.watch != Reading::Closed;
+        let is_open = self.pods.is_watched();
         let mut delay = self.pace.after_pass(refusal.as_ref().map(|error| &error.cause), is_open, now.timer);
         let wake_at = match next {
             Move::Wait(until) => *until,
@@ -636,16 +657,13 @@ impl<P> Machine<P> {
     }
 
     /// Records that the status says what the last wave deleted.
-    fn written(&mut self, now: ServerTime) {
+    fn written(&mut self) {
         let late = self.unwritten.take();
         self.phase = match std::mem::replace(&mut self.phase, Phase::Leaving) {
             Phase::Reporting(PassEnd { is_cut_short: false, .. }, due) => Phase::Waiting(due),
-            // The next pass is due, or worth making at once, or nothing would show when it is.
             Phase::ReportingLate => match late {
-                Some((_, due)) if self.watch != Reading::Closed => {
-                    let next = self.standing_at(now).next;
-                    if self.is_worth_a_pass(&next) { Phase::Leaving } else { Phase::Waiting(due) }
-                }
+                Some((_, due)) if self.pods.is_watched() => Phase::Waiting(due),
+                // Nothing shows when the next pass is worth making.
                 _ => Phase::Leaving,
             },
             _ => Phase::Leaving,
@@ -654,6 +672,7 @@ impl<P> Machine<P> {
 
     /// The time until the restart goes on does not count as a lack of progress.
     pub(crate) fn hold(&mut self) {
+        self.pods.follow(false, false);
         self.unwritten = None;
         self.advance.hold();
     }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use super::budget::{Budget, Holding, is_available, waits_for_termination};
 use super::canary::{CanarySight, Proof, Verdict};
 use super::plan::{AtStart, Plan, exempt};
+use super::seen::View;
 use super::{SKEW, SLACK};
 use crate::kube::objects::{Owner, Pod};
 use crate::kube::{Resource, ServerTime, Uid};
@@ -49,12 +50,12 @@ pub(crate) enum Undeleted {
     Refused,
 }
 
-/// What is known of the pods of a plan and of their owners, and when.
+/// What is known of the pods of a plan and of their owners.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sight<'a> {
     pub(crate) plan: &'a Plan,
     pub(crate) policy: &'a Policy,
-    pub(crate) pods: &'a BTreeMap<Uid, Arc<Pod>>,
+    pub(crate) view: View<'a>,
     pub(crate) owners: &'a OwnerStates,
     /// Existing pods that were to be deleted. Refused ones go after all others.
     pub(crate) undeleted: &'a BTreeMap<Uid, Undeleted>,
@@ -63,7 +64,6 @@ pub(crate) struct Sight<'a> {
     pub(crate) canary: Option<CanarySight<'a>>,
     /// Whether the progress deadline has passed. Missing pods are then no longer expected to come.
     pub(crate) is_overdue: bool,
-    pub(crate) now: ServerTime,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -177,9 +177,9 @@ impl<'a> Sight<'a> {
     }
 
     fn classify(&self) -> Classes<'a> {
-        let Self { plan, policy, now, .. } = *self;
+        let Self { plan, policy, view: View { pods, at: now }, .. } = *self;
         let mut classes = Classes::default();
-        for pod in self.pods.values().filter(|pod| !pod.finished) {
+        for pod in pods.values().filter(|pod| !pod.finished) {
             let is_starting = pod.gone_by.is_none() && !is_available(pod, policy.min_ready, now);
             if let Some(since) = pod.ready_from().filter(|_| is_starting) {
                 classes.wake_at(since.plus(policy.min_ready));
@@ -204,7 +204,7 @@ impl<'a> Sight<'a> {
 
     fn count(&self) -> Vec<OwnerCount<'a>> {
         let holdings = self.holdings();
-        let owners = self.plan.owners(self.pods).into_iter().map(|owner| &**owner);
+        let owners = self.plan.owners(self.view.pods).into_iter().map(|owner| &**owner);
         let counts = owners.filter(|owner| !self.is_uninvolved(owner)).map(|owner| {
             let holding = holdings.get(owner).copied().unwrap_or_default();
             let expected = self.expected(owner, holding);
@@ -224,7 +224,7 @@ impl<'a> Sight<'a> {
         let (canary, policy) = self.canary.zip(self.policy.canary.as_ref())?;
         let recreated = self.plan.recreated();
         let all = if recreated == 0 { self.plan.len() } else { recreated };
-        let old = self.pods.values().filter(|pod| self.plan.is_old(pod) && pod.is_present());
+        let old = self.view.pods.values().filter(|pod| self.plan.is_old(pod) && pod.is_present());
         let kept = old.filter(|pod| self.plan.proves(pod)).count();
         let to_go = canary.canary.pods.min(all).saturating_sub(all.saturating_sub(kept));
         let left = if recreated == 0 { 0 } else { kept };
@@ -235,7 +235,7 @@ impl<'a> Sight<'a> {
                 holding.terminating == stuck && holding.coming == 0
             });
         let is_settled = is_settled && !self.may_have_missed_a_pod();
-        Some(canary.judge(policy, Proof { to_go, left, is_settled, new: &classes.new, now: self.now }))
+        Some(canary.judge(policy, Proof { to_go, left, is_settled, new: &classes.new, now: self.view.at }))
     }
 
     fn choose(
@@ -285,7 +285,7 @@ impl<'a> Sight<'a> {
         let mut budget = self.policy.max_unavailable.map(|most| Budget::new(most, counts));
         pods.retain(|pod| match (&mut budget, &pod.controller) {
             (Some(budget), Some(owner)) if is_ready(pod) => {
-                budget.take(owner, is_available(pod, self.policy.min_ready, self.now))
+                budget.take(owner, is_available(pod, self.policy.min_ready, self.view.at))
             }
             (Some(budget), Some(owner)) => budget.take_unready(owner),
             _ => true,
@@ -305,14 +305,14 @@ impl<'a> Sight<'a> {
     fn may_have_missed_a_pod(&self) -> bool {
         let concerned = self.owners.iter().filter(|(owner, _)| self.plan.concerns(owner));
         // The clocks of two API servers may differ.
-        concerned.flat_map(|(_, state)| &state.others).any(|pod| pod.created.plus(SKEW) >= self.now)
+        concerned.flat_map(|(_, state)| &state.others).any(|pod| pod.created.plus(SKEW) >= self.view.at)
     }
 
     /// Returns whether an owner has nothing to do with the pods selected since the selector was edited: it has its
     /// desired number available, and none of these is selected. While it lacks pods, these may be selected when they
     /// come.
     fn is_uninvolved(&self, owner: &Owner) -> bool {
-        let is_available = |pod: &&Arc<Pod>| is_available(pod, self.policy.min_ready, self.now);
+        let is_available = |pod: &&Arc<Pod>| is_available(pod, self.policy.min_ready, self.view.at);
         let has_others = |state: &OwnerState| state.others.iter().filter(is_available).count() >= state.desired;
         self.is_former(owner) && self.owners.get(owner).is_none_or(has_others)
     }
@@ -321,7 +321,7 @@ impl<'a> Sight<'a> {
     /// one has gone and its successors are not. Without the state of the owner, the latter looks like pods that are
     /// still to come.
     fn is_former(&self, owner: &Owner) -> bool {
-        let is_in_sight = || self.pods.values().any(|pod| pod.controller.as_deref() == Some(owner));
+        let is_in_sight = || self.view.pods.values().any(|pod| pod.controller.as_deref() == Some(owner));
         let may_be = self.plan.may_be_former(owner, self.owners.contains_key(owner));
         may_be && !is_in_sight()
     }
@@ -341,16 +341,16 @@ impl<'a> Sight<'a> {
     fn holdings(&self) -> BTreeMap<&'a Owner, Holding> {
         let mut holdings: BTreeMap<&Owner, Holding> = BTreeMap::new();
         let others = self.owners.values().flat_map(|state| &state.others).map(|pod| (pod, false));
-        let pods = self.pods.values().map(|pod| (pod, true)).chain(others);
+        let pods = self.view.pods.values().map(|pod| (pod, true)).chain(others);
         for (pod, is_selected) in pods.filter(|(pod, _)| !pod.finished) {
             let Some(owner) = pod.controller.as_deref() else { continue };
             let (is_old, is_present) = (self.plan.is_old(pod), pod.gone_by.is_none());
-            let is_available = is_available(pod, self.policy.min_ready, self.now);
+            let is_available = is_available(pod, self.policy.min_ready, self.view.at);
             let holding = holdings.entry(owner).or_default();
             holding.present += usize::from(is_present);
             holding.available += usize::from(is_available);
             holding.terminating += usize::from(!is_present);
-            holding.stuck += usize::from(is_stuck(pod, self.now));
+            holding.stuck += usize::from(is_stuck(pod, self.view.at));
             holding.old += usize::from(is_old);
             holding.new += usize::from(!is_old && is_present && is_selected);
             holding.coming += usize::from(!is_old && is_present && !is_available && !self.is_overdue);

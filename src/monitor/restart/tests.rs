@@ -11,6 +11,7 @@ use serde_json::value::RawValue;
 use super::budget::is_available;
 use super::canary::CanarySight;
 use super::plan::{Census, Exempt, Plan, Suspects};
+use super::seen::View;
 use super::standing::{Move, OwnerState, OwnerStates, Sight, Standing, Undeleted};
 use crate::kube::objects::{Owner, Pod};
 use crate::kube::{ServerTime, Uid};
@@ -131,7 +132,8 @@ fn seen_when(
 ) -> Shown {
     let pods = by_uid(pods);
     let sight = sight(plan, policy, &pods, owners);
-    let standing = Sight { own_pod, is_overdue, now: server(second), ..sight }.standing();
+    let view = View { pods: &pods, at: server(second) };
+    let standing = Sight { own_pod, is_overdue, view, ..sight }.standing();
     let stuck = standing.stuck.iter().map(|name| (*name).to_owned()).collect();
     let Standing { next, remaining, lacking, .. } = standing;
     Shown { next, remaining, lacking, stuck }
@@ -145,8 +147,8 @@ fn sight<'a>(
     owners: &'a OwnerStates,
 ) -> Sight<'a> {
     static UNDELETED: BTreeMap<Uid, Undeleted> = BTreeMap::new();
-    let now = server(READ + 10);
-    Sight { plan, policy, pods, owners, undeleted: &UNDELETED, own_pod: None, canary: None, is_overdue: false, now }
+    let view = View { pods, at: server(READ + 10) };
+    Sight { plan, policy, view, owners, undeleted: &UNDELETED, own_pod: None, canary: None, is_overdue: false }
 }
 
 /// A policy with a canary that need not stay available.
@@ -587,7 +589,7 @@ proptest! {
             let sight = Sight {
                 own_pod: exempt.as_ref(),
                 canary: canary.as_ref().map(|canary| CanarySight { canary, since: server(READ), seen_ready: &seen_ready, failed: None }),
-                now: server(cluster.now),
+                view: View { pods: &pods, at: server(cluster.now) },
                 ..sight(&plan, &policy, &pods, &states)
             };
             match sight.standing().next {
@@ -809,7 +811,9 @@ fn a_canary_does_not_pass_while_a_new_pod_may_have_been_missed() {
     let next = |listed: i64| {
         let others = vec![Arc::new(created("b", READ + 5))];
         let owners = OwnerStates::from([(web(), OwnerState { others, ..state(1) })]);
-        canary_move(1, Sight { now: server(listed), ..sight(&plan, &policy, &BTreeMap::new(), &owners) })
+        let pods = BTreeMap::new();
+        let view = View { pods: &pods, at: server(listed) };
+        canary_move(1, Sight { view, ..sight(&plan, &policy, &pods, &owners) })
     };
     assert_eq!(next(READ + 15), Move::Wait(None), "by another clock");
     assert_eq!(next(READ + 16), Move::Canary(CanaryState::Passed), "it is not selected");

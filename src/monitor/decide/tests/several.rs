@@ -247,7 +247,7 @@ proptest! {
                     prop_assert_eq!(&**before, now(name), "{} in {:?}", name, desk.status);
                 }
             }
-            if step == 9 && matches!(desk.decide(), Decision::Resume(..)) {
+            if step == 9 && matches!(desk.decide(), Decision::Resume) {
                 desk.complete();
                 for known in &desk.status.sources {
                     let now = namespace.contents.get(&*known.name.name).map_or("absent", String::as_str);

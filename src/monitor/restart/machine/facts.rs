@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::{Machine, Reading};
+use super::Machine;
 use crate::kube::objects::{Owner, Pod};
 use crate::kube::{ServerTime, Uid};
 use crate::monitor::restart::standing::{OwnerQuery, OwnerStates};
@@ -13,15 +13,11 @@ use crate::monitor::status::{Canary, CanaryState};
 impl<P> Machine<P> {
     /// Takes the pods of a list that was made at this time and took so long.
     pub(super) fn listed(&mut self, pods: &[Arc<Pod>], at: ServerTime, took: Duration, now: Instant) {
-        self.seen_at = at;
-        if self.watch != Reading::Closed {
-            self.watch = Reading::FromEarlierList;
-        }
-        self.pods.list(pods, self.dated(at));
+        self.pods.list(pods, at, self.needs_dates());
         pods.iter().for_each(|pod| self.record_sight(pod));
         self.count_unanswered();
-        self.attempts.retain(|uid| self.pods.contains_key(uid));
-        self.plan.select(&self.policy, &self.pods);
+        self.attempts.retain(|uid| self.pods.pods().contains_key(uid));
+        self.plan.select(&self.policy, self.pods.pods());
         self.pace.put_off(took, now);
     }
 
@@ -31,31 +27,20 @@ impl<P> Machine<P> {
     }
 
     /// Takes a pod from the watch.
-    pub(crate) fn applied(&mut self, pod: Arc<Pod>, now: ServerTime) {
+    pub(super) fn applied(&mut self, pod: Arc<Pod>, now: ServerTime) {
         self.record_sight(&pod);
         let uid = pod.uid.clone();
-        self.pods.apply(pod, self.dated(now));
+        self.pods.apply(pod, Some(now).filter(|_| self.needs_dates()));
         // The owner was read when the watch had not shown this pod yet.
         self.owners.values_mut().for_each(|state| state.others.retain(|other| other.uid != uid));
     }
 
-    /// Takes from the watch that a pod is gone.
-    pub(crate) fn gone(&mut self, uid: &Uid) {
-        self.pods.remove(uid);
-    }
-
-    /// Takes the pods as the watch has shown them for their state at this time.
-    pub(super) fn trust_watch(&mut self, now: ServerTime) {
-        self.seen_at = now;
-        self.count_unanswered();
-    }
-
-    /// Returns this time if it matters since when pods are ready: keepers share pods without a date of their own. Not
-    /// once the canary has failed, because a list comes only once a minute then.
-    fn dated(&self, now: ServerTime) -> Option<ServerTime> {
+    /// Returns whether it matters since when pods are ready: keepers share pods without a date of their own. Not once the
+    /// canary has failed, because a list comes only once a minute then.
+    fn needs_dates(&self) -> bool {
         let has_failed = |canary: &Canary| matches!(canary.state, CanaryState::Failed { .. });
         let matters = !self.policy.min_ready.is_zero() || self.policy.canary.is_some();
-        Some(now).filter(|_| matters && !self.begun.canary.as_ref().is_some_and(has_failed))
+        matters && !self.begun.canary.as_ref().is_some_and(has_failed)
     }
 
     /// While the canary is unproven: records that a new pod is ready, or has failed.
@@ -77,20 +62,20 @@ impl<P> Machine<P> {
     }
 
     /// Counts unanswered deletions whose pods are gone or terminating.
-    fn count_unanswered(&mut self) {
-        let is_left = |uid: &Uid| self.pods.get(uid).is_some_and(|pod| pod.gone_by.is_none());
+    pub(super) fn count_unanswered(&mut self) {
+        let is_left = |uid: &Uid| self.pods.pods().get(uid).is_some_and(|pod| pod.gone_by.is_none());
         self.begun.deleted += self.attempts.done_without_answer(is_left);
     }
 
     /// Returns the owners to read. Without a budget, only those whose pods are replaced.
     pub(crate) fn owners_to_read(&self) -> Vec<OwnerQuery> {
         let mut selected: BTreeMap<&Owner, usize> = BTreeMap::new();
-        for pod in self.pods.values().filter(|pod| pod.is_present()) {
+        for pod in self.pods.pods().values().filter(|pod| pod.is_present()) {
             if let Some(owner) = &pod.controller {
                 *selected.entry(owner).or_default() += 1;
             }
         }
-        let owners = self.plan.owners(&self.pods).into_iter();
+        let owners = self.plan.owners(self.pods.pods()).into_iter();
         let counts = |owner: &&Arc<Owner>| self.policy.max_unavailable.is_some() || self.plan.concerns(owner);
         let asked = owners.filter(counts).filter_map(|owner| {
             let selected = selected.get(&**owner).copied().unwrap_or(0);
@@ -102,7 +87,7 @@ impl<P> Machine<P> {
     /// Takes the states of owners, which took so long to read.
     pub(super) fn owners_read(&mut self, mut owners: OwnerStates, took: Duration, now: Instant) {
         for state in owners.values_mut() {
-            state.others.retain(|pod| !self.pods.contains_key(&pod.uid));
+            state.others.retain(|pod| !self.pods.pods().contains_key(&pod.uid));
         }
         if owners.values().any(|state| !state.others.is_empty()) {
             // Finding these pods took a list.

@@ -19,7 +19,7 @@ use crate::monitor::restart::plan::{Census, Plan, Suspects};
 use crate::monitor::restart::standing::{OwnerQuery, OwnerState, OwnerStates};
 use crate::monitor::restart::wave::{Reply, Wave};
 use crate::monitor::spec::Policy;
-use crate::monitor::status::{Begun, Canary, CanaryState, Restart};
+use crate::monitor::status::{Begun, Canary, CanaryState, Restart, Why};
 
 /// The number of the old pods, which come first.
 const OLD: usize = 3;
@@ -254,23 +254,20 @@ impl<'a> Course<'a> {
     fn begin(policy: &'a Policy) -> Self {
         let at = ServerTime::from_second(READ);
         let restart = restart();
-        let canary = policy.canary.map(|canary| Canary { pods: canary.pods.of(OLD), state: CanaryState::Replacing });
-        let begun = Begun { canary, ..Begun::new(at, policy.selector.to_query(), OLD) };
+        let begun = Begun::new(at, policy.selector.to_query(), OLD);
         let mut world = World::new(restart, begun);
-        let mut machine = Self::machine(policy, &world);
+        let mut machine = Machine::begin(policy, Self::plan(policy, &world), &world.restart, Why::Changed, None, at);
         let (listed, now) = (world.listed(), world.now());
         machine.heard(listed, now);
-        machine.begin(world.lists);
         Self { policy, machine, world, deviations: Vec::new(), questions: 0 }
     }
 
-    fn machine(policy: &Policy, world: &World) -> Machine<usize> {
+    fn plan(policy: &Policy, world: &World) -> Plan {
         let old = World::new(world.restart.clone(), world.begun.clone());
         let pods: Vec<Pod> = old.pods.iter().map(|(pod, model)| old.pod(*pod, *model)).collect();
         let listed = Some(Arc::new(Census::of(pods.iter().map(Pod::identity))));
         let suspects = Suspects { listed, since: None };
-        let plan = Plan::new(policy, &world.restart, policy.selector.to_query(), &suspects, &pods, None);
-        Machine::new(policy, plan, &world.restart, &world.begun, None)
+        Plan::new(policy, &world.restart, policy.selector.to_query(), &suspects, &pods, None)
     }
 
     fn hear(&mut self, news: News<usize>) {
@@ -292,18 +289,17 @@ impl<'a> Course<'a> {
     fn is_taken_over(&mut self) {
         self.world.is_open = false;
         self.world.events.clear();
-        self.machine = Self::machine(self.policy, &self.world);
-        self.machine.take_over();
+        let World { restart, begun, .. } = &self.world;
+        self.machine = Machine::recall(self.policy, Self::plan(self.policy, &self.world), restart, begun, None, false);
         self.step();
     }
 
     fn reads_watch(&mut self) {
         let arrived = self.world.events.iter().take_while(|event| event.has_arrived).count();
-        let now = self.world.now().server;
         for Event { pod, model, .. } in self.world.events.drain(..arrived).collect::<Vec<_>>() {
             match model {
-                Some(model) => self.machine.applied(Arc::new(self.world.pod(pod, model)), now),
-                None => self.machine.gone(&uid(pod)),
+                Some(model) => self.hear(News::Applied(Arc::new(self.world.pod(pod, model)))),
+                None => self.hear(News::Gone(uid(pod))),
             }
         }
     }
@@ -410,6 +406,11 @@ fn explore(mut course: Course<'_>, left: usize, ended: &mut usize) {
                     crashes
                 });
                 course.owners_read(&queries);
+            }
+            Do::Intend(begun) => {
+                course.world.begun = begun;
+                let lists = course.world.lists;
+                course.hear(News::Cleared(lists));
             }
             Do::Confirm => {
                 deviate("the ConfigMonitor has changed", ended, &fails);
@@ -522,7 +523,7 @@ fn explore(mut course: Course<'_>, left: usize, ended: &mut usize) {
                 deviate("the watch ends", ended, &|course| {
                     course.world.is_open = false;
                     course.world.events.clear();
-                    course.machine.watch_closed();
+                    course.hear(News::WatchLost);
                     course.step();
                     true
                 });
