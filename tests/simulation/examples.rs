@@ -903,16 +903,15 @@ fn a_restart_that_shares_a_list_begins_when_it_is_written() {
     play_well(&Story { seed: 20301185937, monitors: vec![(1, None), (0, None)], pace, ..story(&moves) });
 }
 
-/// A late watch has not shown yet that a pod is no longer available.
+/// The watch has stalled, and does not show that a pod is no longer available. After a slow list, the next one comes
+/// after a pause that is longer than the bake.
 #[test]
 fn canaries_pass_by_a_list() {
-    let canary = spec(Edit::Canary(Some((PodCount::Pods(1), 2))));
-    let moves = [Wait(2500), canary, EDIT, Wait(6000), LoseReadiness(0, None), Wait(100)];
-    let monitors = vec![(0, None), (3, Some(PodCount::Pods(1))), (0, Some(PodCount::Percent("40%")))];
-    let pace = Pace { creation: 2000, readiness: 0, termination: 0 };
-    for seed in 0..5 {
-        play_well(&Story { seed, monitors: monitors.clone(), pace, lag: 4000, ..story(&moves) });
-    }
+    let canary = spec(Edit::Canary(Some((PodCount::Pods(1), 10))));
+    let slow = Move::Lasting(RequestKind::ListPods, Some(Fate::LateAnswer(2000)));
+    let stall = Watch(First, Watched::Pods, WatchFault::Stall);
+    let moves = [canary, Wait(2500), slow, EDIT, Wait(9500), stall, LoseReadiness(0, None), Wait(30_000)];
+    play_well(&Story { pace: Pace { creation: 2000, readiness: 0, termination: 0 }, ..story(&moves) });
 }
 
 /// Exception 7, the other way round: a late list has pods that were created long after the reading, and times of
