@@ -4,7 +4,8 @@
 //! There may be thousands of keepers, most of them idle. Hence large parts are boxed, and the number of awake keepers
 //! is limited.
 
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::sync::watch;
 use tracing::{Instrument, debug, info, warn};
@@ -12,7 +13,6 @@ use tracing::{Instrument, debug, info, warn};
 use super::clock::timer_now;
 use super::context::Context;
 use super::latest::Latest;
-use super::limits::Owners;
 use super::memory::Memory;
 use super::reconcile::Reconciler;
 use super::requeue::Requeue;
@@ -47,14 +47,7 @@ impl Keeper {
             let requeue = Box::pin(self.step()).instrument(span).await;
             self.scheduling.slot = None;
             self.scheduling.drop_interest();
-            let goes_on = match requeue {
-                Requeue::Now => true,
-                Requeue::OnTurn(owners) => Box::pin(self.wait_for_turn(owners)).await,
-                Requeue::At(until) => self.idle(until).await,
-                Requeue::Later(until) => self.idle(Some(until)).await,
-                Requeue::Never => false,
-            };
-            if !goes_on {
+            if !self.wait(requeue).await {
                 return;
             }
         }
@@ -97,29 +90,29 @@ impl Keeper {
         delay
     }
 
-    /// Waits for a turn with these owners, or for an edit of the spec. Returns false when the operator stops.
-    async fn wait_for_turn(&mut self, owners: Owners) -> bool {
-        let (context, generation) = (&self.reconciler.context, self.reconciler.generation());
-        let waiting = self.scheduling.wait_for_turn(&context.shared, owners, generation);
-        context.client.stop().run_until_cancelled(waiting).await.is_some()
-    }
-
-    /// Ends the turn, and waits for a new value, the timer, or pods that are worth a step. Returns false once the sender
-    /// is gone.
-    async fn idle(&mut self, until: Option<Instant>) -> bool {
-        self.scheduling.end_turn();
+    /// Waits for what the step has asked for: a time, another value, pods that are worth a step, or a turn with owners.
+    /// Returns false once the keeper is to end.
+    async fn wait(&mut self, requeue: Requeue) -> bool {
+        let (until, owners) = match requeue {
+            Requeue::Now => return true,
+            Requeue::At(until) => (until, None),
+            Requeue::Later(until) => (Some(until), None),
+            Requeue::OnTurn(owners) => (None, Some(owners)),
+            Requeue::Never => return false,
+        };
+        let reads_pods = owners.is_none() && !self.faults.is_failing();
         let timer = async {
             match until {
                 Some(until) => Box::pin(tokio::time::sleep_until(until.into())).await,
                 None => std::future::pending().await,
             }
         };
-        let failing = self.faults.is_failing();
+        let (generation, shared) = (self.reconciler.generation(), Arc::clone(&self.reconciler.context.shared));
         let watched = tokio::select! {
             biased;
-            goes_on = self.scheduling.changed() => return goes_on,
+            goes_on = self.scheduling.changed(&shared, owners, generation) => return goes_on,
             () = timer => return true,
-            watched = self.reconciler.worth_a_step(), if !failing => watched,
+            watched = self.reconciler.worth_a_step(), if reads_pods => watched,
         };
         if let Err(error) = watched {
             self.reconciler.context.span().in_scope(|| self.reconciler.log_watch_failure(&error));

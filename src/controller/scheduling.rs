@@ -33,9 +33,18 @@ impl Scheduling {
         self.latest.borrow_and_update().clone()
     }
 
-    /// Waits for another value. Returns false if the sender is gone.
-    pub(crate) async fn changed(&mut self) -> bool {
-        self.latest.changed().await.is_ok()
+    /// Ends the turn, and waits for another value, or for a turn with these owners: until then, only an edit of the spec
+    /// counts. Returns false if the sender is gone.
+    pub(crate) async fn changed(&mut self, shared: &Shared, owners: Option<Owners>, generation: i64) -> bool {
+        // Its own turn would block the new one.
+        self.turn = None;
+        let Some(owners) = owners else { return self.latest.changed().await.is_ok() };
+        self.turn = tokio::select! {
+            biased;
+            turn = Box::pin(shared.namespace_limits.turns.take(owners)) => Some(turn),
+            edited = self.latest.wait_for(|latest| latest.generation > generation) => return edited.is_ok(),
+        };
+        true
     }
 
     pub(crate) fn stop_check(&self, confirmed: Confirmed) -> StopCheck {
@@ -84,17 +93,6 @@ impl Scheduling {
             }
         }
         self.turn.is_some()
-    }
-
-    /// Waits for a turn with these owners, or until the spec is edited.
-    pub(crate) async fn wait_for_turn(&mut self, shared: &Shared, owners: Owners, generation: i64) {
-        // Its own turn would block the new one.
-        self.turn = None;
-        self.turn = tokio::select! {
-            biased;
-            turn = shared.namespace_limits.turns.take(owners) => Some(turn),
-            _ = self.latest.wait_for(|latest| latest.generation > generation) => None,
-        };
     }
 }
 
