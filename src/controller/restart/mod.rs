@@ -130,7 +130,7 @@ impl Restarts {
             return Ok(Requeue::Now);
         }
         let (selector, own_pod) = (policy.selector.to_query(), context.shared.own_pod.as_ref());
-        let plan = Plan::new(policy, &restart, selector, &suspects, &listing.pods, own_pod);
+        let plan = Plan::new(policy, &[suspects], selector, &listing.pods, own_pod);
         step.status.pods = Some(listing.pods.len());
         let why = step.status.why();
         let notices = notice::started(&report::changed(&step.status), why, plan.len(), &plan.skipped);

@@ -93,7 +93,7 @@ impl Snapshots {
             self.record(restart, policy, came, (listing.version.clone(), Arc::clone(&listed)));
             Some(listed)
         });
-        Ok((Suspects { listed, since }, listing, interest))
+        Ok((Suspects::new(restart, listed, since), listing, interest))
     }
 
     /// Makes the plan of a restart again, from the list that names the pods that it replaces. Once the API server has
@@ -127,10 +127,10 @@ impl Snapshots {
                 }
             },
         };
-        let suspects = Suspects { listed, since };
+        let suspects = Suspects::new(restart, listed, since);
         info!(pods = begun.pods, "restart resumed");
         let (selector, own_pod) = (begun.pod_selector.clone(), context.shared.own_pod.as_ref());
-        Ok(Plan::new(policy, restart, selector, &suspects, &pods, own_pod))
+        Ok(Plan::new(policy, &[suspects], selector, &pods, own_pod))
     }
 
     /// Drops the lists once the restart is not pending any more.

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use strum::IntoStaticStr;
 
 use super::{SKEW, SLACK};
-use crate::kube::Uid;
 use crate::kube::objects::{Owner, Pod, PodIdentity};
+use crate::kube::{ServerTime, Uid};
 use crate::monitor::spec::{Policy, UnmanagedPods};
 use crate::monitor::status::Restart;
 
@@ -25,14 +25,17 @@ pub(crate) struct Plan {
     is_edited: bool,
 }
 
-/// The lists that show which pods may run with other content. If the API server has forgotten a list, creation times
-/// decide.
-#[derive(Clone, Debug, Default, PartialEq)]
+/// The pods that may run with other content than that of a restart, by lists. If the API server has forgotten a list,
+/// creation times decide.
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Suspects {
-    /// The list right after the content was read. Only its pods may have other content.
-    pub(crate) listed: Option<Arc<Census>>,
-    /// On a revert, the list right after the content first changed. Most of its pods have the current content.
-    pub(crate) since: Option<Arc<Census>>,
+    /// When the content was first read.
+    observed_at: ServerTime,
+    /// The list right after that. Only its pods may have other content.
+    listed: Option<Arc<Census>>,
+    /// On a revert, when the content first changed, and the list right after that. Most of its pods have the current
+    /// content.
+    left: Option<(ServerTime, Option<Arc<Census>>)>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -100,36 +103,45 @@ impl Census {
     }
 }
 
+impl Suspects {
+    /// The lists are those right after the content was read, and right after it first changed.
+    pub(crate) fn new(restart: &Restart, listed: Option<Arc<Census>>, since: Option<Arc<Census>>) -> Self {
+        let left = restart.revert.then_some((restart.since, since));
+        Self { observed_at: restart.observed_at, listed, left }
+    }
+
+    fn include(&self, pod: &Pod) -> bool {
+        let may_be_older = match &self.listed {
+            Some(listed) => listed.pods.contains(&pod.uid),
+            None => pod.created <= self.observed_at.plus(SKEW),
+        };
+        // A pod created earlier may have read later content: it waited for its image, or a container was restarted.
+        let has_read_since = |at| pod.created >= at || pod.started.is_none_or(|started| started >= at);
+        may_be_older
+            && self.left.as_ref().is_none_or(|(since, listed)| match listed {
+                Some(listed) => !listed.pods.contains(&pod.uid) || has_read_since(since.minus(SLACK)),
+                None => has_read_since(since.minus(SKEW)),
+            })
+    }
+}
+
 impl Plan {
-    /// Plans a restart of the suspects among `pods`: the list as the restart begins, or as it was right after the
-    /// content was read.
+    /// Plans a restart of the suspects of any source among `pods`: the list as the restart begins, or as it was right
+    /// after the content was read.
     pub(crate) fn new(
         policy: &Policy,
-        restart: &Restart,
+        suspects: &[Suspects],
         selector: String,
-        suspects: &Suspects,
         pods: &[impl Borrow<Pod>],
         own_pod: Option<&Uid>,
     ) -> Self {
-        let is_suspect = |pod: &Pod| match &suspects.listed {
-            Some(listed) => listed.pods.contains(&pod.uid),
-            None => pod.created <= restart.observed_at.plus(SKEW),
-        };
-        // A pod created earlier may have read later content: it waited for its image, or a container was restarted.
-        let has_read_since = |pod: &Pod, at| pod.created >= at || pod.started.is_none_or(|started| started >= at);
-        let is_affected = |pod: &Pod| match &suspects.since {
-            _ if !restart.revert => true,
-            Some(since) => !since.pods.contains(&pod.uid) || has_read_since(pod, restart.since.minus(SLACK)),
-            None => has_read_since(pod, restart.since.minus(SKEW)),
-        };
-        let mut owners = BTreeMap::new();
-        if let Some(listed) = &suspects.listed {
-            owners.extend(listed.owners.iter().map(|owner| (Arc::clone(owner), AtStart::default())));
-        }
+        let listed = suspects.iter().filter_map(|suspects| suspects.listed.as_ref());
+        let owners = listed.flat_map(|listed| &listed.owners).map(|owner| (Arc::clone(owner), AtStart::default()));
+        let owners = owners.collect();
         let (old, skipped) = (BTreeSet::new(), Vec::new());
         let mut plan = Self { old, owners, skipped, selector, is_edited: false };
         for pod in pods.iter().map(Borrow::borrow) {
-            let is_old = is_suspect(pod) && is_affected(pod);
+            let is_old = suspects.iter().any(|suspects| suspects.include(pod));
             let why = exempt(policy, pod, own_pod);
             if let Some(owner) = &pod.controller {
                 let at_start = plan.owners.entry(Arc::clone(owner)).or_default();

@@ -77,20 +77,32 @@ fn created(name: &str, second: i64) -> Pod {
     Pod { created: server(second), started: Some(server(second)), ..pod(name) }
 }
 
+/// The lists right after the content was read, and right after it first changed.
+#[derive(Clone, Default)]
+struct Lists {
+    listed: Option<Arc<Census>>,
+    since: Option<Arc<Census>>,
+}
+
+fn planned(policy: &Policy, restart: &Restart, lists: &Lists, pods: &[Pod], own_pod: Option<&Uid>) -> Plan {
+    let Lists { listed, since } = lists.clone();
+    Plan::new(policy, &[Suspects::new(restart, listed, since)], query(), pods, own_pod)
+}
+
 /// Lists the pods created before the content was read, or in the second after that.
-fn listed(pods: &[Pod]) -> Suspects {
+fn listed(pods: &[Pod]) -> Lists {
     let there: Vec<Pod> = pods.iter().filter(|pod| pod.created <= server(READ + 1)).cloned().collect();
     listed_of(&there)
 }
 
-fn listed_of(pods: &[Pod]) -> Suspects {
-    Suspects { listed: Some(Arc::new(Census::of(pods.iter().map(Pod::identity)))), since: None }
+fn listed_of(pods: &[Pod]) -> Lists {
+    Lists { listed: Some(Arc::new(Census::of(pods.iter().map(Pod::identity)))), since: None }
 }
 
 /// Lists the same pods as `listed`, and the pods named in `before` as the list when the content first changed.
-fn listed_since(pods: &[Pod], before: &[&str]) -> Suspects {
+fn listed_since(pods: &[Pod], before: &[&str]) -> Lists {
     let before = pods.iter().filter(|pod| before.contains(&&*pod.name));
-    Suspects { since: Some(Arc::new(Census::of(before.map(Pod::identity)))), ..listed(pods) }
+    Lists { since: Some(Arc::new(Census::of(before.map(Pod::identity)))), ..listed(pods) }
 }
 
 fn query() -> String {
@@ -98,7 +110,7 @@ fn query() -> String {
 }
 
 fn plan(pods: &[Pod]) -> Plan {
-    Plan::new(&policy("Skip"), &restart(), query(), &listed(pods), pods, None)
+    planned(&policy("Skip"), &restart(), &listed(pods), pods, None)
 }
 
 /// Returns the state in second 1010, without any owner's state.
@@ -198,12 +210,12 @@ fn old_pods_are_those_of_the_list_and_for_a_revert_those_that_may_have_read_the_
     let around = || born(&[("a", -200), ("b", -102), ("c", -101), ("d", 1), ("e", -200)]);
     let later =
         vec![started("a", Some(server(READ - 102))), started("b", Some(server(READ - 101))), started("c", None)];
-    let first: fn(&[Pod]) -> Suspects = |pods| listed_since(pods, &["a", "b", "c"]);
+    let first: fn(&[Pod]) -> Lists = |pods| listed_since(pods, &["a", "b", "c"]);
     let finished = vec![Pod { finished: true, ..pod("a") }];
-    type Case = (Restart, Vec<Pod>, fn(&[Pod]) -> Suspects, &'static [&'static str]);
+    type Case = (Restart, Vec<Pod>, fn(&[Pod]) -> Lists, &'static [&'static str]);
     let cases: [Case; 7] = [
         (restart(), born(&[("a", -900), ("b", 5), ("c", -5)]), |pods| listed_of(&pods[..2]), &["a", "b"]),
-        (restart(), born(&[("a", -900), ("b", 0), ("c", 10), ("d", 11)]), |_| Suspects::default(), &["a", "b", "c"]),
+        (restart(), born(&[("a", -900), ("b", 0), ("c", 10), ("d", 11)]), |_| Lists::default(), &["a", "b", "c"]),
         (revert(), around(), first, &["c", "d", "e"]),
         (Restart { revert: false, ..revert() }, around(), first, &["a", "b", "c", "d", "e"]),
         (revert(), born(&[("a", -111), ("b", -110), ("c", 1), ("d", 2)]), listed, &["b", "c"]),
@@ -211,7 +223,7 @@ fn old_pods_are_those_of_the_list_and_for_a_revert_those_that_may_have_read_the_
         (restart(), finished, listed, &[]),
     ];
     for (number, (restart, pods, suspects, expected)) in cases.into_iter().enumerate() {
-        let plan = Plan::new(&policy("Skip"), &restart, query(), &suspects(&pods), &pods, None);
+        let plan = planned(&policy("Skip"), &restart, &suspects(&pods), &pods, None);
         assert_eq!((old(&plan), plan.skipped.len()), (expected.to_vec(), 0), "case {number}");
     }
 }
@@ -233,16 +245,16 @@ fn exempt_pods_are_skipped_and_listed() {
     };
     let always = [("own".to_owned(), Exempt::Own), ("mirror".to_owned(), Exempt::Mirror)];
     let unmanaged = [("bare".to_owned(), Exempt::Bare), ("job".to_owned(), Exempt::Job)];
-    let plan = Plan::new(&policy("Skip"), &restart(), query(), &listed(&pods), &pods, own.as_ref());
+    let plan = planned(&policy("Skip"), &restart(), &listed(&pods), &pods, own.as_ref());
     assert_eq!((old(&plan), skipped(&plan)), (vec!["web"], [always.clone(), unmanaged].concat()));
-    let plan = Plan::new(&policy("Delete"), &restart(), query(), &listed(&pods), &pods, own.as_ref());
+    let plan = planned(&policy("Delete"), &restart(), &listed(&pods), &pods, own.as_ref());
     assert_eq!((old(&plan), skipped(&plan)), (vec!["bare", "job", "web"], always.to_vec()));
 }
 
 #[test]
 fn a_pod_that_becomes_exempt_during_a_restart_is_neither_deleted_nor_waited_for() {
     let pods = [Pod { controller: None, ..pod("bare") }, pod("own")];
-    let plan = Plan::new(&policy("Delete"), &restart(), query(), &listed(&pods), &pods, None);
+    let plan = planned(&policy("Delete"), &restart(), &listed(&pods), &pods, None);
     assert_eq!(old(&plan), ["bare", "own"]);
     let own = Some(Uid::from("own"));
     let standing = seen(&plan, &policy("Skip"), &pods, own.as_ref(), &OwnerStates::new(), READ);
@@ -327,7 +339,7 @@ fn after_the_deadline_an_owner_of_an_unknown_kind_is_expected_to_keep_its_pods()
         "what is there is to become available"
     );
     assert_eq!(next(&after_the_deadline(&pods), &pods[..1]), Move::Wait(None), "what goes later is missed");
-    let mut known = Plan::new(&policy("Skip"), &restart(), query(), &listed(&[pod("a")]), &[pod("a")], None);
+    let mut known = planned(&policy("Skip"), &restart(), &listed(&[pod("a")]), &[pod("a")], None);
     known.lower_expectations(&BTreeMap::new());
     assert_eq!(next(&known, &[]), Move::Wait(None), "who can be asked is not given up");
 }
@@ -354,7 +366,7 @@ fn an_owner_whose_pods_are_all_gone_uses_the_budget() {
     let db = owner("StatefulSet", "db");
     let suspects = listed(&[pod("a"), pod("b"), of(&db, pod("db-0"))]);
     let pods = [pod("a"), pod("b")];
-    let plan = Plan::new(&one_at_a_time(), &restart(), query(), &suspects, &pods, None);
+    let plan = planned(&one_at_a_time(), &restart(), &suspects, &pods, None);
     let next = |db_has: &[Pod]| {
         let owners = states(&[(&web(), 2), (&db, 1)]);
         seen(&plan, &one_at_a_time(), &[&pods[..], db_has].concat(), None, &owners, READ + 10).next
@@ -390,7 +402,7 @@ fn the_budget_limits_the_pods_of_a_stateful_set_in_transition_ready_or_not() {
     let standing = seen(&plan, &one_at_a_time(), &rest, None, &scaled_down, READ + 10);
     assert_eq!(standing.next, remove(&["b"]), "nothing comes for a member that is not desired any more");
     // A member that never existed is not waited for: an ordered StatefulSet creates it once the previous one is ready.
-    let ordered = Plan::new(&one_at_a_time(), &restart(), query(), &listed(&rest), &rest[..1], None);
+    let ordered = planned(&one_at_a_time(), &restart(), &listed(&rest), &rest[..1], None);
     let owners = OwnerStates::from([(db.clone(), state(3))]);
     let standing = seen(&ordered, &one_at_a_time(), &rest[..1], None, &owners, READ + 10);
     assert_eq!(standing.next, remove(&["b"]));
@@ -446,7 +458,7 @@ fn a_restart_removes_its_old_pods_and_waits_for_what_their_owners_desire() {
         assert!(matches!(next, Move::Remove(_)) || standing.lacking == lacking, "{name}: {standing:?}");
     }
     let pods = [Pod { controller: None, ..pod("bare") }, of(&owner("Job", "job"), pod("job"))];
-    let plan = Plan::new(&policy("Delete"), &restart(), query(), &listed(&pods), &pods, None);
+    let plan = planned(&policy("Delete"), &restart(), &listed(&pods), &pods, None);
     assert_eq!(stands(&plan, &[]).next, Move::Done, "nobody creates them again");
 }
 
@@ -475,7 +487,7 @@ proptest! {
         let (policy, own) = (policy(unmanaged), Uid::from(own.as_str()));
         let names: Vec<&str> = pods.iter().map(|pod| &*pod.name).collect();
         let suspects = listed_since(&pods, &names);
-        let plan = Plan::new(&policy, &Restart { revert, ..restart() }, query(), &suspects, &pods, Some(&own));
+        let plan = planned(&policy, &Restart { revert, ..restart() }, &suspects, &pods, Some(&own));
         let owners = OwnerStates::from([(owner("ReplicaSet", "o"), state(owners))]);
         let standing = seen(&plan, &policy, &visible, Some(&own), &owners, READ);
         match standing.next {
@@ -566,7 +578,7 @@ proptest! {
         let bake = Duration::from_secs(bake);
         let canary = NonZeroU8::new(first).map(|first| CanaryPolicy { pods: PodCount::Percent(first), bake });
         let policy = Policy { canary, ..rolling(most, min_ready) };
-        let plan = Plan::new(&policy, &restart(), query(), &listed(&pods), &pods, exempt.as_ref());
+        let plan = planned(&policy, &restart(), &listed(&pods), &pods, exempt.as_ref());
         let mut canary = canary.map(|canary| Canary { pods: canary.pods.of(plan.len()), state: CanaryState::Replacing });
         let available = |pods: &[Pod], owner: &Owner, second| {
             let its = pods.iter().filter(|pod| pod.controller.as_deref() == Some(owner));
@@ -722,8 +734,7 @@ fn after_an_edit_of_the_selector_the_owners_of_the_selected_pods_count() {
         let other = Pod { ready_since: ready.then(|| server(READ)), ..pod("other") };
         let former =
             OwnerStates::from([(db.clone(), state(2)), (web(), OwnerState { others: vec![other.into()], ..state(1) })]);
-        let mut plan =
-            Plan::new(&policy, &restart(), query(), &listed(&pods), &[&pods[..], &[pod("w")]].concat(), None);
+        let mut plan = planned(&policy, &restart(), &listed(&pods), &[&pods[..], &[pod("w")]].concat(), None);
         plan.select(&policy, &by_uid(&pods));
         seen(&plan, &policy, &pods, None, &former, READ + 10).next
     };
@@ -779,7 +790,7 @@ fn a_canary_consists_of_pods_with_a_successor() {
     let (bare, job) =
         (Pod { controller: None, ..pod("bare") }, Pod { controller: Some(owner("Job", "j")), ..pod("job") });
     let moves = |pods: &[Pod], first: usize| {
-        let plan = Plan::new(&policy, &restart(), query(), &listed(pods), pods, None);
+        let plan = planned(&policy, &restart(), &listed(pods), pods, None);
         let next = |pods: &[Pod]| canary_move(first, sight(&plan, &policy, &by_uid(pods), &OwnerStates::new()));
         (next(pods), next(&[bare.clone(), job.clone(), created("new", READ + 5)]))
     };

@@ -266,8 +266,8 @@ impl<'a> Course<'a> {
         let old = World::new(world.restart.clone(), world.begun.clone());
         let pods: Vec<Pod> = old.pods.iter().map(|(pod, model)| old.pod(*pod, *model)).collect();
         let listed = Some(Arc::new(Census::of(pods.iter().map(Pod::identity))));
-        let suspects = Suspects { listed, since: None };
-        Plan::new(policy, &world.restart, policy.selector.to_query(), &suspects, &pods, None)
+        let suspects = Suspects::new(&world.restart, listed, None);
+        Plan::new(policy, &[suspects], policy.selector.to_query(), &pods, None)
     }
 
     fn hear(&mut self, news: News<usize>) {
