@@ -433,6 +433,8 @@ fn forget_later(mut known: Vec<SourceStatus>, status: &mut Status) {
     known.retain(|known| known.hash.is_some() || pending(&known.name).is_some());
     known.sort_by_key(|known| pending(&known.name).is_none_or(|pending| Some(pending) == known.hash.as_ref()));
     known.truncate(MAX_KNOWN_SOURCES.saturating_sub(status.sources.len()));
+    // What the restart is about changes, and the order must not.
+    known.sort_by(|one, other| one.name.cmp(&other.name));
     status.sources.append(&mut known);
     let Status { sources, restart, .. } = status;
     let Some(restart) = restart else { return };
