@@ -12,7 +12,7 @@ use tracing::{Span, error_span, info, warn};
 use super::shared::Shared;
 use crate::kube::client::Client;
 use crate::kube::error::Cause;
-use crate::kube::objects::{Identity, Owner};
+use crate::kube::objects::Owner;
 use crate::kube::{EVENTS, ResourceVersion, ServerTime, Uid};
 use crate::metrics::Tally;
 use crate::monitor::decide::Finding;
@@ -56,7 +56,7 @@ impl Context {
     }
 
     /// Logs the notices and emits their Events, also at the `sources` that a notice concerns.
-    pub(crate) async fn publish(&self, notices: &[Notice], sources: &[(&SourceName, &Identity)]) {
+    pub(crate) async fn publish(&self, notices: &[Notice], sources: &[(&SourceName, &Uid)]) {
         self.log(notices);
         self.emit_events(notices, sources, self.client.server_now()).await;
     }
@@ -72,7 +72,7 @@ impl Context {
     }
 
     /// Emits the Events of the notices about what happened at `at`. A failure is only logged.
-    pub(crate) async fn emit_events(&self, notices: &[Notice], sources: &[(&SourceName, &Identity)], at: ServerTime) {
+    pub(crate) async fn emit_events(&self, notices: &[Notice], sources: &[(&SourceName, &Uid)], at: ServerTime) {
         for notice in notices {
             let events = notice.events(&self.name, &self.uid, sources, self.client.namespace(), at);
             self.create(notice, events).await;

@@ -48,12 +48,11 @@ struct Entry {
     listed: Option<ResourceVersion>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Source {
-    doorbell: Doorbell,
-    rung: Option<Instant>,
-    /// Why the source may not be watched.
-    refused: Option<Box<Error>>,
+    bell: Arc<Bell>,
+    /// The bell while the source may not be watched.
+    refused: Option<Arc<Bell>>,
     /// Most sources have one.
     monitors: Vec<Uid>,
 }
@@ -99,8 +98,11 @@ impl Index {
     pub(crate) fn handle_refusal(&mut self, target: &Target, error: Option<&Error>) -> Vec<Change> {
         let mut concerned = Vec::new();
         for (_, source) in self.sources.iter_mut().filter(|(name, _)| target.covers(name)) {
-            if source.refused.as_deref() != error {
-                source.refused = error.cloned().map(Box::new);
+            let doorbell = error.map(|error| Doorbell::Refused(Box::new(error.clone())));
+            if source.refused.as_ref().map(|bell| &bell.doorbell) != doorbell.as_ref() {
+                let Bell { source: name, rung, .. } = &*source.bell;
+                source.refused =
+                    doorbell.map(|doorbell| Arc::new(Bell { source: name.clone(), doorbell, rung: *rung }));
                 concerned.extend(source.monitors.iter().cloned());
             }
         }
@@ -148,7 +150,7 @@ impl Index {
         }
         for source in sources.iter().filter(|source| !former.contains(source)) {
             self.secrets_changed |= source.kind.is_confidential() && !self.sources.contains_key(source);
-            let monitors = &mut self.sources.entry(source.clone()).or_default().monitors;
+            let monitors = &mut self.sources.entry(source.clone()).or_insert_with(|| Source::new(source)).monitors;
             monitors.reserve_exact(usize::from(monitors.is_empty()));
             monitors.push(uid.clone());
         }
@@ -189,10 +191,10 @@ impl Index {
     }
 
     fn ring(&mut self, source: &SourceName, doorbell: Doorbell, now: Instant) -> Vec<Change> {
-        let Some(entry) = self.sources.get_mut(source).filter(|entry| entry.doorbell != doorbell) else {
+        let Some(entry) = self.sources.get_mut(source).filter(|entry| entry.bell.doorbell != doorbell) else {
             return Vec::new();
         };
-        (entry.doorbell, entry.rung) = (doorbell, Some(now));
+        entry.bell = Arc::new(Bell { source: entry.bell.source.clone(), doorbell, rung: Some(now) });
         let monitors = entry.monitors.clone();
         self.notify(monitors)
     }
@@ -204,12 +206,18 @@ impl Index {
     fn latest(&self, uid: &Uid) -> Option<Latest> {
         let Entry { sources, generation, baselined, request, listed } = self.monitors.get(uid)?;
         let bell = |source: &SourceName| {
-            let Source { doorbell, rung, refused, .. } = self.sources.get(source)?;
-            let doorbell = refused.clone().map_or_else(|| doorbell.clone(), Doorbell::Refused);
-            Some(Bell { source: source.clone(), doorbell, rung: *rung })
+            let Source { bell, refused, .. } = self.sources.get(source)?;
+            Some(Arc::clone(refused.as_ref().unwrap_or(bell)))
         };
         let (generation, baselined, listed, request) = (*generation, *baselined, listed.clone(), request.clone());
         Some(Latest { generation, baselined, request, listed, sources: sources.iter().filter_map(bell).collect() })
+    }
+}
+
+impl Source {
+    fn new(name: &SourceName) -> Self {
+        let bell = Bell { source: name.clone(), doorbell: Doorbell::Silent, rung: None };
+        Self { bell: Arc::new(bell), refused: None, monitors: Vec::new() }
     }
 }
 

@@ -32,10 +32,11 @@ pub(crate) struct Latest {
     /// that the watch did not show.
     pub(crate) listed: Option<ResourceVersion>,
     /// The keeper may already have read a spec that names other sources.
-    pub(crate) sources: Box<[Bell]>,
+    pub(crate) sources: Box<[Arc<Bell>]>,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// The doorbell of a source, which the keepers of all ConfigMonitors that refer to it share.
+#[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Bell {
     /// A keeper that has read a new spec before the index has must not apply the doorbell of an earlier source.
     pub(crate) source: SourceName,
@@ -45,7 +46,7 @@ pub(crate) struct Bell {
 
 impl Latest {
     /// Returns the bell of this source, unless the index does not know yet that the ConfigMonitor refers to the source.
-    pub(crate) fn bell(&self, source: &SourceName) -> Option<&Bell> {
+    pub(crate) fn bell(&self, source: &SourceName) -> Option<&Arc<Bell>> {
         self.sources.iter().find(|bell| bell.source == *source)
     }
 }

@@ -121,7 +121,7 @@ impl Reconciler {
                 *until = until.iter().copied().chain(count_at).chain(interruption).min();
             }
         }
-        self.context.publish(&notices, &self.memory.identities()).await;
+        self.context.publish(&notices, &self.memory.uids()).await;
         // What was not written is decided again, from the earlier quiet period.
         match &requeue {
             Ok(Requeue::At(_) | Requeue::Later(_) | Requeue::Never) => self.memory.record_quiet(quiet),
@@ -166,7 +166,7 @@ impl Reconciler {
 
     /// Reports that a request was refused, or that the status cannot be decoded.
     pub(crate) async fn report_refusal(&self, text: &str) {
-        self.context.publish(&[notice::refused(text)], &self.memory.identities()).await;
+        self.context.publish(&[notice::refused(text)], &self.memory.uids()).await;
     }
 
     /// Logs a finding once, and returns the notices about it.

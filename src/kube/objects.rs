@@ -21,13 +21,6 @@ const WORKLOADS: [Resource; 4] = [
     Resource { api_version: "v1", kind: "ReplicationController", plural: "replicationcontrollers" },
 ];
 
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub(crate) struct Identity {
-    pub(crate) uid: Uid,
-    pub(crate) resource_version: ResourceVersion,
-}
-
 /// An object with its metadata only.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct MetadataOnly {
@@ -83,10 +76,6 @@ struct ManagedFields {
 }
 
 impl DataMetadata {
-    pub(crate) fn identity(&self) -> Identity {
-        Identity { uid: self.uid.clone(), resource_version: self.resource_version.clone() }
-    }
-
     /// The field manager that last wrote the object, and when, as far as `managedFields` says.
     pub(crate) fn last_writer(&self) -> Option<(&str, ServerTime)> {
         let writers = self.managed_fields.iter().filter_map(|fields| Some((&*fields.manager, fields.time?)));

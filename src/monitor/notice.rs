@@ -10,7 +10,7 @@ use super::report::{count, purpose, quoted, skipped_pods, some};
 use super::restart::plan::Skipped;
 use super::source::SourceName;
 use super::status::{Begun, Why};
-use crate::kube::objects::{Identity, Owner};
+use crate::kube::objects::Owner;
 use crate::kube::{EVENTS, ServerTime, Uid, cut};
 
 const REPORTER: &str = "magalix.com/configmonitor-operator";
@@ -104,7 +104,7 @@ impl Notice {
         &self,
         name: &str,
         uid: &Uid,
-        known: &[(&SourceName, &Identity)],
+        known: &[(&SourceName, &Uid)],
         namespace: &str,
         at: ServerTime,
     ) -> Vec<Value> {
@@ -114,8 +114,7 @@ impl Notice {
         });
         let mut about = vec![(name, about_monitor)];
         let is_concerned = |source: &SourceName| !source.kind.is_confidential() && self.sources.contains(source);
-        for (SourceName { kind, name }, Identity { uid, .. }) in known.iter().filter(|(source, _)| is_concerned(source))
-        {
+        for (SourceName { kind, name }, uid) in known.iter().filter(|(source, _)| is_concerned(source)) {
             let resource = kind.resource();
             let about_source = json!({
                 "apiVersion": resource.api_version, "kind": resource.kind,

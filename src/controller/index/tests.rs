@@ -37,7 +37,7 @@ fn named(name: &str) -> SourceName {
 }
 
 fn bells(latest: &Latest) -> String {
-    let bell = |bell: &Bell| match &bell.doorbell {
+    let bell = |bell: &Arc<Bell>| match &bell.doorbell {
         Doorbell::Silent => "silent".to_owned(),
         Doorbell::At(version) => format!("at {}", version.as_str()),
         Doorbell::Gone => "gone".to_owned(),

@@ -18,8 +18,7 @@ use super::context::Context;
 use super::latest::{Doorbell, Latest};
 use super::shared::fetch;
 use crate::kube::error::{Cause, Error};
-use crate::kube::objects::Identity;
-use crate::kube::{Action, ResourceVersion};
+use crate::kube::{Action, ResourceVersion, Uid};
 use crate::monitor::decide::{Content, Finding, Look, Quiet};
 use crate::monitor::report::{Situation, report};
 use crate::monitor::source::{Source, SourceName};
@@ -197,7 +196,7 @@ impl Memory {
                 }
             }
         }
-        context.publish(notice.as_slice(), &self.identities()).await;
+        context.publish(notice.as_slice(), &self.uids()).await;
         Ok(self.record.insert(record).status.clone())
     }
 
@@ -252,25 +251,24 @@ impl Memory {
         // `None` if the index does not know yet that the spec names this source.
         let bell = latest.bell(&source.name);
         let is_covered = |reading: &Reading| {
-            self.read_from.is_none_or(|from| reading.read_at >= from)
-                && bell.is_none_or(|bell| reading.covers(&bell.doorbell))
+            self.read_from.is_none_or(|from| reading.read_at >= from) && bell.is_none_or(|bell| reading.covers(bell))
         };
-        let doorbell = bell.map(|bell| bell.doorbell.clone());
         if before.as_ref().is_some_and(is_covered) {
             let mut reading = before;
-            if let (Some(reading), Some(_)) = (&mut reading, &doorbell) {
-                reading.doorbell = doorbell;
+            if let (Some(reading), Some(bell)) = (&mut reading, bell) {
+                reading.bell = Some(Arc::clone(bell));
             }
             return (reading, None);
         }
-        if let Some(Doorbell::Refused(error)) = &doorbell {
+        if let Some(Doorbell::Refused(error)) = bell.map(|bell| &bell.doorbell) {
             return (before, Some((**error).clone()));
         }
         let not_before = bell.and_then(|bell| bell.rung).max(self.read_from).unwrap_or(now);
         let interest = context.shared.sources.interest(&source.name);
         match interest.ask(context.client.stop(), not_before, |_| fetch(&context.client, &source.name)).await {
             Ok(fetched) => {
-                let reading = one_a_poll(hashing, || Reading::of(source, &fetched, not_before, before, doorbell)).await;
+                let bell = bell.map(Arc::clone);
+                let reading = one_a_poll(hashing, || Reading::of(source, &fetched, not_before, before, bell)).await;
                 (Some(reading), None)
             }
             Err(error) => (before, Some(error)),
@@ -287,9 +285,10 @@ impl Memory {
         self.readings.iter().any(|reading| reading.content.is_some())
     }
 
-    pub(crate) fn identities(&self) -> Vec<(&SourceName, &Identity)> {
-        let identities = self.readings.iter().map(|reading| Some((&reading.source.name, reading.identity.as_ref()?)));
-        identities.flatten().collect()
+    /// Returns the UIDs of the sources that exist.
+    pub(crate) fn uids(&self) -> Vec<(&SourceName, &Uid)> {
+        let uids = self.readings.iter().filter_map(|reading| Some((&reading.source.name, reading.uid.as_ref()?)));
+        uids.collect()
     }
 
     pub(crate) fn missing_keys(&self) -> Option<String> {

@@ -1,11 +1,11 @@
 //! A source as one keeper last read it, and when it must be read again.
 
+use std::sync::Arc;
 use std::time::Instant;
 
-use crate::controller::latest::Doorbell;
+use crate::controller::latest::{Bell, Doorbell};
 use crate::controller::shared::Fetched;
-use crate::kube::Uid;
-use crate::kube::objects::Identity;
+use crate::kube::{ResourceVersion, Uid};
 use crate::monitor::content::ContentHash;
 use crate::monitor::decide::Content;
 use crate::monitor::report;
@@ -20,9 +20,10 @@ pub(super) struct Reading {
     /// A message that names who last wrote the source when its content was first read: writing an annotation restarts
     /// nothing.
     pub(super) writer: Option<Box<str>>,
-    pub(super) identity: Option<Identity>,
-    /// The doorbell when the source was read. `None` while the index does not know that the ConfigMonitor refers to it.
-    pub(super) doorbell: Option<Doorbell>,
+    /// The UID of the source, if it exists.
+    pub(super) uid: Option<Uid>,
+    /// The bell when the source was read. `None` while the index does not know that the ConfigMonitor refers to it.
+    pub(super) bell: Option<Arc<Bell>>,
     /// The reading is not older than this.
     pub(super) read_at: Instant,
     /// A log line has reported this reading.
@@ -40,23 +41,24 @@ impl Reading {
         fetched: &Fetched,
         read_at: Instant,
         before: Option<Self>,
-        doorbell: Option<Doorbell>,
+        bell: Option<Arc<Bell>>,
     ) -> Self {
         let Fetched { object, at, came } = fetched;
         let missing = object.as_ref().zip(source.keys.as_ref());
         let missing = missing.and_then(|(found, keys)| report::missing_keys(&source.name, &found.object, keys));
-        let identity = object.as_ref().map(|found| found.object.metadata.identity());
+        let metadata = object.as_ref().map(|found| &found.object.metadata);
+        let uid = metadata.map(|metadata| metadata.uid.clone());
         let was_immutable = before.as_ref().and_then(|before| before.immutable.clone());
         let immutable = match object {
             Some(found) => found.object.immutable.then(|| found.object.metadata.uid.clone()),
             None => was_immutable.clone(),
         };
-        let replaced = was_immutable.zip(identity.as_ref()).is_some_and(|(uid, identity)| uid != identity.uid);
+        let replaced = was_immutable.zip(uid.as_ref()).is_some_and(|(before, uid)| before != *uid);
         let hash = match object {
             Some(found) => Some(found.hash(source.keys.as_ref())),
             None => source.optional.then(ContentHash::absent),
         };
-        let version = identity.as_ref().map(|identity| identity.resource_version.clone());
+        let version = metadata.map(|metadata| metadata.resource_version.clone());
         let first = before.is_none();
         let is_same = |before: &&Self| before.content.as_ref().map(|content| &content.hash) == hash.as_ref();
         let writer = match before.as_ref().filter(is_same) {
@@ -76,14 +78,14 @@ impl Reading {
             (hash, _) => (hash.map(|hash| Content { hash, version, at: *at, came: *came, first }), false),
         };
         // After a restore from backup the object may exist again at the version of a stale doorbell.
-        let doorbell = doorbell.filter(|_| identity.is_some());
+        let bell = bell.filter(|_| uid.is_some());
         Self {
             source: source.clone(),
             content,
             missing_keys: missing.map(String::into_boxed_str),
             writer,
-            identity,
-            doorbell,
+            uid,
+            bell,
             read_at,
             is_announced,
             replaces_immutable: replaced,
@@ -96,13 +98,18 @@ impl Reading {
         self.content.take_if(|content| content.version.is_none());
     }
 
-    /// Returns whether the doorbell reports nothing newer than this reading.
-    pub(super) fn covers(&self, doorbell: &Doorbell) -> bool {
-        match (&self.identity, doorbell) {
-            (_, doorbell) if self.doorbell.as_ref() == Some(doorbell) => true,
-            (Some(identity), Doorbell::At(version)) => identity.resource_version == *version,
+    /// Returns whether the bell reports nothing newer than this reading.
+    pub(super) fn covers(&self, bell: &Arc<Bell>) -> bool {
+        match (self.version(), &bell.doorbell) {
+            _ if self.bell.as_ref() == Some(bell) => true,
+            (Some(version), Doorbell::At(rung)) => version == rung,
             (None, Doorbell::Gone) => true,
             _ => false,
         }
+    }
+
+    /// Returns the version of the source, if it exists.
+    fn version(&self) -> Option<&ResourceVersion> {
+        self.content.as_ref()?.version.as_ref()
     }
 }

@@ -212,7 +212,7 @@ impl Drive<'_, '_> {
         step.status.pods = Some(selected);
         step.report_settled().await?;
         let notice = notice::completed(&changed, why, sources, &begun, &stuck, now);
-        step.context.publish(std::slice::from_ref(&notice), &step.memory.identities()).await;
+        step.context.publish(std::slice::from_ref(&notice), &step.memory.uids()).await;
         announce(step.context, watched).await;
         step.context.emit_events_at(&watched.machine.controllers(), &notice, now).await;
         // Nothing else wakes the keeper for a request that came during this restart.

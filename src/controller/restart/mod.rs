@@ -150,7 +150,7 @@ impl Restarts {
             let started_at = watched.machine.started_at();
             self.watched = Some(watched);
             // After the deletions, which are urgent.
-            context.emit_events(&notices, &step.memory.identities(), started_at).await;
+            context.emit_events(&notices, &step.memory.uids(), started_at).await;
         }
         requeue
     }
@@ -173,7 +173,7 @@ impl Restarts {
         }
         step.report_settled().await?;
         self.settle();
-        step.context.publish(notices, &step.memory.identities()).await;
+        step.context.publish(notices, &step.memory.uids()).await;
         info!(source = step.policy.source(), "no pod to restart");
         Ok(Requeue::At(None))
     }

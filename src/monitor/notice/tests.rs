@@ -23,12 +23,12 @@ fn notice(note: &str, sources: Vec<SourceName>) -> Notice {
     Notice { warning: true, line: "line", reason: "Reason", note: note.to_owned(), sources }
 }
 
-fn events(notice: &Notice, sources: &[(&SourceName, &Identity)]) -> Vec<Value> {
+fn events(notice: &Notice, sources: &[(&SourceName, &Uid)]) -> Vec<Value> {
     notice.events("m", &"m-uid".into(), sources, "default", server(0))
 }
 
-fn settings() -> Identity {
-    Identity { uid: "settings-uid".into(), resource_version: "7".into() }
+fn settings() -> Uid {
+    "settings-uid".into()
 }
 
 #[test]
@@ -152,7 +152,7 @@ fn few_controllers_of_pods_get_an_event_and_it_names_the_config_monitor() {
 fn an_event_at_a_source_names_its_uid_and_without_one_there_is_none() {
     let (settings, other) = (settings(), SourceName { kind: Kind::ConfigMap, name: "other".into() });
     let known = [(&SOURCES[0], &settings), (&other, &settings)];
-    let names = |notice: &Notice, known: &[(&SourceName, &Identity)]| -> Vec<Value> {
+    let names = |notice: &Notice, known: &[(&SourceName, &Uid)]| -> Vec<Value> {
         events(notice, known).into_iter().map(|event| event["regarding"]["name"].clone()).collect()
     };
     let both = notice("", SOURCES.to_vec());
