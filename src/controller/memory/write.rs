@@ -1,0 +1,74 @@
+//! The writes of the status: conditions, metrics and Events go along with them.
+
+use super::{Confirmed, Memory};
+use crate::controller::context::Context;
+use crate::kube::Action;
+use crate::kube::error::{Cause, Error};
+use crate::monitor::CONFIG_MONITORS;
+use crate::monitor::report::{Situation, report};
+use crate::monitor::status::{Outcome, Status};
+
+impl Memory {
+    /// Writes the intent to delete pods, which were listed before. If the spec has been edited, the write conflicts.
+    pub(crate) async fn intend(
+        &mut self,
+        context: &Context,
+        status: Status,
+        situation: &Situation<'_>,
+    ) -> Result<(Status, Confirmed), Error> {
+        // Without these fields pods would be deleted twice or too early.
+        let essence = |status: &Status| {
+            let restart = status.restart.as_deref()?;
+            Some((restart.request.clone(), restart.begun.as_ref()?.canary.clone()))
+        };
+        let (intent, before) = (essence(&status), self.status().and_then(|status| status.restart.clone()));
+        let status = self.update_status(context, status, situation).await?;
+        // The schema of an older CustomResourceDefinition may have dropped the restart, its request or its canary.
+        if essence(&status) != intent {
+            if status.restart.is_some() {
+                self.update_status(context, Status { restart: before, ..status }, situation).await?;
+            }
+            let cause = Cause::Invalid("the API server has not stored the restart".to_owned());
+            return Err(not_written(context, cause));
+        }
+        Ok((status, Confirmed { generation: self.generation() }))
+    }
+
+    /// Sets the conditions, writes the status if it has changed, and publishes the notice. Returns the stored status.
+    pub(crate) async fn update_status(
+        &mut self,
+        context: &Context,
+        mut status: Status,
+        situation: &Situation<'_>,
+    ) -> Result<Status, Error> {
+        // The record is put back once the write has succeeded: if it fails, the outcome is unknown. Without a record,
+        // the conflict makes the keeper read it again.
+        let Some(mut record) = self.record.take() else {
+            let cause = Cause::Conflict("the ConfigMonitor must be read first".to_owned());
+            return Err(not_written(context, cause));
+        };
+        let generation = record.monitor.metadata.generation;
+        let notice = report(situation, &mut status, generation, context.client.server_now());
+        // An annotation that changes all the time costs one write for each look: edits during a look collapse.
+        if status != record.status {
+            let ended = status.ended_since(&record.status).cloned();
+            record = record.replace_status(&context.client, &status).await.inspect_err(|error| {
+                if matches!(error.cause, Cause::Conflict(_)) {
+                    context.client.metrics().status_conflict();
+                }
+            })?;
+            if let Some(ended) = ended {
+                context.tally.restart_over(ended.result.into(), ended.completed_at.since(ended.started_at));
+                if ended.result == Outcome::Completed {
+                    context.tally.pods_skipped(status.skipped);
+                }
+            }
+        }
+        context.publish(notice.as_slice(), &self.uids()).await;
+        Ok(self.record.insert(record).status.clone())
+    }
+}
+
+fn not_written(context: &Context, cause: Cause) -> Error {
+    Action::on("update", CONFIG_MONITORS, &context.name).of("status").failed(cause)
+}
