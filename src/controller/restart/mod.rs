@@ -6,9 +6,9 @@
 //! after that list.
 
 mod drive;
+mod lists;
 mod owners;
 mod pod_watch;
-mod snapshots;
 mod watched;
 mod wave;
 
@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use tracing::info;
 
 use self::drive::Drive;
-use self::snapshots::Snapshots;
+use self::lists::Lists;
 use self::watched::Watched;
 use super::clock::{self, timer_now};
 use super::context::Context;
@@ -35,6 +35,7 @@ use crate::monitor::notice::{self, Notice};
 use crate::monitor::report::{self, Progress, Situation};
 use crate::monitor::restart::machine::Machine;
 use crate::monitor::restart::plan::{Plan, Skipped};
+use crate::monitor::restart::snapshots::Snapshots;
 use crate::monitor::spec::Policy;
 use crate::monitor::status::{Restart, Status, Why};
 
@@ -57,13 +58,14 @@ pub(crate) struct Restarts {
 impl Restarts {
     /// Lists the pods when new content has come that has to wait. While it interrupts a restart, `quiet` has the list.
     pub(crate) async fn take_snapshot(&mut self, step: &mut Step<'_>, quiet: Option<&mut Quiet>) -> Result<(), Error> {
-        let (context, policy, came) = (step.context, step.policy, step.memory.content_came());
+        let came = step.memory.content_came();
         let Some(restart) = &mut step.status.restart else { return Ok(()) };
+        let lists = Lists { context: step.context, policy: step.policy, snapshots: &mut self.snapshots };
         let pods = match (&restart.begun, quiet) {
-            (None, _) => self.snapshots.take(context, policy, restart, came).await?,
+            (None, _) => lists.take(restart, came).await?,
             (Some(_), Some(quiet)) => {
                 let mut following = quiet.follow(restart);
-                let pods = self.snapshots.take(context, policy, &mut following, came).await?;
+                let pods = lists.take(&mut following, came).await?;
                 quiet.listed = following.pods_resource_version;
                 pods
             }
@@ -114,7 +116,7 @@ impl Restarts {
         // A failed canary has a restart, of which a request makes another one.
         step.status.supersede(restart.clone(), context.client.server_now());
         let came = step.memory.content_came();
-        let lists = self.snapshots.begin(context, policy, &mut restart, came).await;
+        let lists = Lists { context, policy, snapshots: &mut self.snapshots }.begin(&mut restart, came).await;
         step.status.restart = Some(Box::new(restart.clone()));
         let (suspects, listing, interest) = match lists {
             Ok(lists) => lists,
@@ -201,7 +203,8 @@ impl Restarts {
         let mut watched = match self.watched.take().filter(|watched| watched.machine.is_of(restart, begun)) {
             Some(watched) => watched,
             None => {
-                let plan = self.snapshots.recall(context, policy, restart, begun).await?;
+                let lists = Lists { context, policy, snapshots: &mut self.snapshots };
+                let plan = lists.recall(restart, begun).await?;
                 let own_pod = context.shared.own_pod.clone();
                 let is_own = self.begun_at == Some(begun.started_at);
                 Watched::new(Machine::recall(policy, plan, restart, begun, own_pod, is_own))
@@ -251,7 +254,7 @@ impl Restarts {
 
 /// Returns how many pods a policy selects, by a list that began at `not_before` or later.
 pub(crate) async fn count(context: &Context, policy: &Policy, not_before: Instant) -> Result<usize, Error> {
-    let (_, listed) = snapshots::list_identities(context, policy, not_before).await?;
+    let (_, listed) = lists::list_identities(context, policy, not_before).await?;
     Ok(listed.pods.len())
 }
 

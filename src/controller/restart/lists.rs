@@ -1,0 +1,152 @@
+//! The requests for the lists of pods that say which pods a restart replaces.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use serde::de::DeserializeOwned;
+use tracing::info;
+
+use super::{list_pods, selected};
+use crate::controller::clock::timer_now;
+use crate::controller::context::Context;
+use crate::controller::shared::{ListInterest, Listing};
+use crate::kube::ResourceVersion;
+use crate::kube::error::Error;
+use crate::kube::list::Selection;
+use crate::kube::objects::{Pod, PodIdentity};
+use crate::monitor::restart::plan::{Census, Plan, Suspects};
+use crate::monitor::restart::snapshots::Snapshots;
+use crate::monitor::spec::Policy;
+use crate::monitor::status::{Begun, Restart};
+
+pub(super) struct Lists<'a> {
+    pub(super) context: &'a Context,
+    pub(super) policy: &'a Policy,
+    pub(super) snapshots: &'a mut Snapshots,
+}
+
+impl Lists<'_> {
+    /// Lists the pods of a restart that has to wait, right after its content was read, unless it has its list: only these
+    /// pods may run with earlier content. A restart that begins at once needs no such list. Returns how many pods there
+    /// are.
+    pub(super) async fn take(self, restart: &mut Restart, came: Instant) -> Result<Option<usize>, Error> {
+        self.snapshots.complete(restart, came);
+        if restart.pods_resource_version.is_some() {
+            return Ok(None);
+        }
+        let (version, listed) = list_identities(self.context, self.policy, came).await?;
+        let pods = listed.pods.len();
+        self.snapshots.record(restart, self.policy.selector.to_query(), came, (version, listed));
+        Ok(Some(pods))
+    }
+
+    /// Makes the lists with which a restart begins. The first says which pods may run with other content, the second
+    /// which pods exist now. Both follow the GET of the source: an earlier list could miss a pod that read the old
+    /// content in between.
+    pub(super) async fn begin(
+        mut self,
+        restart: &mut Restart,
+        came: Instant,
+    ) -> Result<(Suspects, Arc<Listing>, ListInterest), Error> {
+        if restart.request.is_some() && restart.pods_resource_version.is_none() {
+            // A request is for all pods, including those created since the content was read.
+            self.snapshots.forget();
+        }
+        self.snapshots.complete(restart, came);
+        let (policy, metadata) = (self.policy, metadata_of(self.policy));
+        let since = self.since(&metadata, restart).await?;
+        let recorded = match &restart.pods_resource_version {
+            Some(version) => Some(self.at(&metadata, version).await?),
+            None => None,
+        };
+        // A list that another keeper made since the GET is closer to the GET, and so says better which pods are old. A
+        // budget counts the pods that exist now, and a request without a change is for all of them.
+        let may_share = recorded.is_none() && restart.request.is_none() && policy.max_unavailable.is_none();
+        let not_before = if may_share { came } else { timer_now() };
+        let (listing, interest) = list_pods(self.context, policy, not_before).await?;
+        let listed = recorded.unwrap_or_else(|| {
+            let listed = Arc::new(Census::of(listing.pods.iter().map(|pod| pod.identity())));
+            let list = (listing.version.clone(), Arc::clone(&listed));
+            self.snapshots.record(restart, policy.selector.to_query(), came, list);
+            Some(listed)
+        });
+        Ok((Suspects::new(restart, listed, since), listing, interest))
+    }
+
+    /// Makes the plan of a restart again, from the list that names the pods that it replaces. Once the API server has
+    /// forgotten that list, after minutes, creation times decide, and the budget ignores an owner all of whose pods are
+    /// absent at that moment until one is back.
+    pub(super) async fn recall(mut self, restart: &Restart, begun: &Begun) -> Result<Plan, Error> {
+        let (context, policy) = (self.context, self.policy);
+        let selection = Selection { labels: Some(begun.pod_selector.clone()), ..selected(policy) };
+        let recorded = match &restart.pods_resource_version {
+            Some(version) => self.again(&selection, version, Arc::<Pod>::new).await?,
+            None => None,
+        };
+        let metadata = Selection { metadata_only: true, ..selection.clone() };
+        let since = self.since(&metadata, restart).await?;
+        let (pods, listed) = match recorded {
+            Some(pods) => {
+                let listed = Census::of(pods.iter().map(|pod| pod.identity()));
+                (pods, Some(Arc::new(listed)))
+            }
+            None => match context.client.list(&selection, None, Arc::<Pod>::new).await {
+                Ok(list) => (list.items, None),
+                Err(error) => {
+                    self.snapshots.every_list_fails();
+                    return Err(error);
+                }
+            },
+        };
+        let suspects = Suspects::new(restart, listed, since);
+        info!(pods = begun.pods, "restart resumed");
+        let (selector, own_pod) = (begun.pod_selector.clone(), context.shared.own_pod.as_ref());
+        Ok(Plan::new(policy, &[suspects], selector, &pods, own_pod))
+    }
+
+    /// Returns, for a revert, the pods that existed right after the content had changed.
+    async fn since(&mut self, of: &Selection, restart: &Restart) -> Result<Option<Arc<Census>>, Error> {
+        match restart.since_pods_resource_version.as_ref().filter(|_| restart.revert) {
+            Some(version) => self.at(of, version).await,
+            None => Ok(None),
+        }
+    }
+
+    /// Returns the pods of the list at a version, or `None` if the API server has forgotten it.
+    async fn at(&mut self, of: &Selection, version: &ResourceVersion) -> Result<Option<Arc<Census>>, Error> {
+        if let Some(pods) = self.snapshots.at(version, &self.policy.selector.to_query()) {
+            return Ok(Some(pods));
+        }
+        let pods = self.again(of, version, |pod: PodIdentity| pod).await?;
+        Ok(pods.map(|pods| Arc::new(Census::of(pods))))
+    }
+
+    /// Makes the list at a version again. Returns `None` once the API server has forgotten it.
+    async fn again<T: DeserializeOwned, K>(
+        &mut self,
+        of: &Selection,
+        version: &ResourceVersion,
+        keep: impl FnMut(T) -> K,
+    ) -> Result<Option<Vec<K>>, Error> {
+        let list = self.context.client.list(of, Some(version), keep).await;
+        self.snapshots.answered(version, list.map(|list| list.items))
+    }
+}
+
+/// Returns the identities of the selected pods and the version of their list, which began at `not_before` or later.
+pub(super) async fn list_identities(
+    context: &Context,
+    policy: &Policy,
+    not_before: Instant,
+) -> Result<(ResourceVersion, Arc<Census>), Error> {
+    let interest = context.shared.identities.interest(&policy.selector.to_query());
+    let list = |_| async {
+        let list = context.client.list(&metadata_of(policy), None, |pod: PodIdentity| pod).await?;
+        Ok((list.resource_version, Arc::new(Census::of(list.items))))
+    };
+    interest.ask(context.client.stop(), not_before, list).await
+}
+
+fn metadata_of(policy: &Policy) -> Selection {
+    Selection { metadata_only: true, ..selected(policy) }
+}

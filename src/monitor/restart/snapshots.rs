@@ -1,0 +1,112 @@
+//! The lists of pods made right after a content was read, which a restart names by their versions. Those that this process
+//! made are kept while the restart is pending: that saves a request, and the API server forgets a list after minutes.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use super::plan::Census;
+use crate::kube::error::{Cause, Error};
+use crate::kube::{ResourceVersion, ServerTime};
+use crate::monitor::source::Contents;
+use crate::monitor::status::Restart;
+
+#[derive(Default)]
+pub(crate) struct Snapshots {
+    /// The list for the current content.
+    current: Option<Box<Snapshot>>,
+    /// The list for the first content that differed from what pods had been restarted for.
+    since: Option<Box<Snapshot>>,
+    /// The versions of lists that the API server has refused to return again.
+    refused: Vec<ResourceVersion>,
+}
+
+struct Snapshot {
+    /// The content, and when it was first read.
+    content: (Contents, ServerTime),
+    /// When the answer with the content came: content may change and be reverted within a second.
+    came: Instant,
+    version: ResourceVersion,
+    selector: String,
+    pods: Arc<Census>,
+}
+
+impl Snapshots {
+    /// Drops the lists once the restart is not pending any more.
+    pub(crate) fn forget(&mut self) {
+        (self.current, self.since) = (None, None);
+    }
+
+    /// Fills in the versions of the lists that were made for this restart, even if they could not be written at that
+    /// time.
+    pub(crate) fn complete(&mut self, restart: &mut Restart, came: Instant) {
+        let is_named = |current: &Snapshot| restart.pods_resource_version.as_ref() == Some(&current.version);
+        if let Some(current) = self.current.as_mut().filter(|current| is_named(current)) {
+            // The sources of the restart may have been edited, and the list still holds.
+            current.content = content_of(restart);
+        }
+        let is_of_another = |current: &mut Box<Snapshot>| {
+            current.content != content_of(restart) || !is_named(current) && current.came != came
+        };
+        if let Some(before) = self.current.take_if(is_of_another)
+            && restart.since_pods_resource_version.as_ref() == Some(&before.version)
+        {
+            self.since = Some(before);
+        }
+        if let Some(current) = &self.current {
+            restart.pods_resource_version.get_or_insert_with(|| current.version.clone());
+        }
+    }
+
+    /// Takes the list of this selector for the content of a restart, which came at this time.
+    pub(crate) fn record(
+        &mut self,
+        restart: &mut Restart,
+        selector: String,
+        came: Instant,
+        (version, pods): (ResourceVersion, Arc<Census>),
+    ) {
+        restart.pods_resource_version = Some(version.clone());
+        self.current = Some(Box::new(Snapshot { content: content_of(restart), came, version, selector, pods }));
+    }
+
+    /// Returns the pods of the list at a version, if this process has it.
+    pub(crate) fn at(&self, version: &ResourceVersion, selector: &str) -> Option<Arc<Census>> {
+        let mut snapshots = self.current.iter().chain(&self.since);
+        let found = snapshots.find(|snapshot| snapshot.version == *version && snapshot.selector == selector);
+        found.map(|snapshot| Arc::clone(&snapshot.pods))
+    }
+
+    /// Takes the answer to the request for the list at a version. Returns `None` if the API server has forgotten it. A
+    /// server may report this by another refusal than 410: such a refusal is believed the second time.
+    pub(crate) fn answered<T>(
+        &mut self,
+        version: &ResourceVersion,
+        answer: Result<T, Error>,
+    ) -> Result<Option<T>, Error> {
+        let error = match answer {
+            Ok(list) => {
+                self.refused.retain(|refused| refused != version);
+                return Ok(Some(list));
+            }
+            Err(error) => error,
+        };
+        match &error.cause {
+            Cause::Expired => Ok(None),
+            Cause::Refused(_) | Cause::Invalid(_) if self.refused.contains(version) => Ok(None),
+            Cause::Refused(_) | Cause::Invalid(_) => {
+                self.refused.push(version.clone());
+                Err(error)
+            }
+            _ => Err(error),
+        }
+    }
+
+    /// A server that refuses every list has forgotten none.
+    pub(crate) fn every_list_fails(&mut self) {
+        self.refused.clear();
+    }
+}
+
+fn content_of(restart: &Restart) -> (Contents, ServerTime) {
+    (restart.contents.clone(), restart.observed_at)
+}
