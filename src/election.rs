@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
-use self::candidate::{Candidate, Lease, Loss, NAME, Next, Outcome, RETRY_PERIOD, Request};
+use self::candidate::{Candidate, Lease, LeaseAnswer, LeaseRequest, Loss, NAME, Next, RETRY_PERIOD};
 use crate::End;
 use crate::kube::client::Client;
 use crate::kube::error::{Cause, Error};
@@ -67,7 +67,7 @@ impl Election {
 
     /// Takes part until the Lease is lost. Returns why.
     async fn campaign(&mut self, elected: &CancellationToken) -> Loss {
-        let mut request = Request::Read;
+        let mut request = LeaseRequest::Read;
         loop {
             let sent = Instant::now();
             let outcome = self.send(request).await;
@@ -75,7 +75,7 @@ impl Election {
                 self.faults.log(error, self.client.namespace());
                 error.cause.delay(RETRY_PERIOD)
             });
-            let outcome = outcome.unwrap_or(Outcome::Failed);
+            let outcome = outcome.unwrap_or(LeaseAnswer::Failed);
             match self.candidate.handle(outcome, sent.into_std(), Instant::now().into_std(), self.client.server_now()) {
                 Next::Send(next) => {
                     request = next;
@@ -97,20 +97,20 @@ impl Election {
         }
     }
 
-    async fn send(&self, request: Request) -> Result<Outcome, Error> {
+    async fn send(&self, request: LeaseRequest) -> Result<LeaseAnswer, Error> {
         let verb = match &request {
-            Request::Read => "get",
-            Request::Create(_) => "create",
-            Request::Replace(_) => "update",
+            LeaseRequest::Read => "get",
+            LeaseRequest::Create(_) => "create",
+            LeaseRequest::Replace(_) => "update",
         };
         let exchange = async {
             match request {
-                Request::Read => self.client.get(LEASES, NAME).await.map(|answer| Outcome::Read(answer.value)),
-                Request::Create(lease) => {
-                    self.client.create(LEASES, &lease).await.map(|answer| Outcome::Written(answer.value))
+                LeaseRequest::Read => self.client.get(LEASES, NAME).await.map(|answer| LeaseAnswer::Read(answer.value)),
+                LeaseRequest::Create(lease) => {
+                    self.client.create(LEASES, &lease).await.map(|answer| LeaseAnswer::Written(answer.value))
                 }
-                Request::Replace(lease) => {
-                    self.client.replace(LEASES, NAME, &lease).await.map(|answer| Outcome::Written(answer.value))
+                LeaseRequest::Replace(lease) => {
+                    self.client.replace(LEASES, NAME, &lease).await.map(|answer| LeaseAnswer::Written(answer.value))
                 }
             }
         };
@@ -120,8 +120,8 @@ impl Election {
         });
         match answer {
             // 404 for a creation means that the namespace does not exist.
-            Err(Error { cause: Cause::NotFound(_), .. }) if verb != "create" => Ok(Outcome::Missing),
-            Err(Error { cause: Cause::Conflict(_), .. }) => Ok(Outcome::Conflict),
+            Err(Error { cause: Cause::NotFound(_), .. }) if verb != "create" => Ok(LeaseAnswer::Missing),
+            Err(Error { cause: Cause::Conflict(_), .. }) => Ok(LeaseAnswer::Conflict),
             answer => answer,
         }
     }

@@ -11,7 +11,7 @@ use super::latest::{Bell, Doorbell, Latest};
 use super::watches::Target;
 use crate::kube::error::Error;
 use crate::kube::objects::MetadataOnly;
-use crate::kube::unlisted::{News, Unlisted};
+use crate::kube::unlisted::{Difference, Unlisted};
 use crate::kube::watch::Event;
 use crate::kube::{ResourceVersion, Uid};
 use crate::monitor::ConfigMonitor;
@@ -29,8 +29,8 @@ pub(crate) enum Change {
 
 #[derive(Debug, Default)]
 pub(crate) struct Index {
-    monitors: BTreeMap<Uid, Entry>,
-    sources: BTreeMap<SourceName, Source>,
+    monitors: BTreeMap<Uid, KnownMonitor>,
+    sources: BTreeMap<SourceName, KnownSource>,
     unlisted_monitors: Unlisted<Uid>,
     unlisted_sources: BTreeMap<Target, Unlisted<SourceName>>,
     /// The ConfigMonitors that are new in the list in progress. Their keepers start when the list is complete, because
@@ -40,7 +40,7 @@ pub(crate) struct Index {
 }
 
 #[derive(Debug)]
-struct Entry {
+struct KnownMonitor {
     sources: Box<[SourceName]>,
     generation: i64,
     baselined: bool,
@@ -49,7 +49,7 @@ struct Entry {
 }
 
 #[derive(Debug)]
-struct Source {
+struct KnownSource {
     bell: Arc<Bell>,
     /// The bell while the source may not be watched.
     refused: Option<Arc<Bell>>,
@@ -66,7 +66,7 @@ impl Index {
         let is_listed = matches!(event, Event::Listed(_));
         let known = || self.monitors.keys().cloned().collect();
         match self.unlisted_monitors.observe(event, known, |monitor| monitor.metadata.uid.clone()) {
-            News::Exists(monitor) => {
+            Difference::Exists(monitor) => {
                 let uid = monitor.metadata.uid.clone();
                 let is_known = self.apply(&monitor, is_listed);
                 if is_listed && !is_known {
@@ -76,12 +76,12 @@ impl Index {
                 let Some(latest) = self.latest(&uid) else { return Vec::new() };
                 vec![if is_known { Change::Notify(uid, latest) } else { Change::Start(Box::new(monitor), latest) }]
             }
-            News::Deleted(monitor) => self.remove(&monitor.metadata.uid).into_iter().collect(),
-            News::Complete(gone) => {
+            Difference::Deleted(monitor) => self.remove(&monitor.metadata.uid).into_iter().collect(),
+            Difference::Complete(gone) => {
                 let stopped: Vec<Change> = gone.iter().filter_map(|uid| self.remove(uid)).collect();
                 stopped.into_iter().chain(self.start_waiting()).collect()
             }
-            News::Nothing => Vec::new(),
+            Difference::Nothing => Vec::new(),
         }
     }
 
@@ -115,13 +115,13 @@ impl Index {
         let known = || self.sources.keys().filter(|name| target.covers(name)).cloned().collect();
         let unlisted = self.unlisted_sources.entry(target.clone()).or_default();
         match unlisted.observe(event, known, name_of) {
-            News::Exists(object) => {
+            Difference::Exists(object) => {
                 let name = name_of(&object);
                 self.ring(&name, Doorbell::At(object.metadata.resource_version), now)
             }
-            News::Deleted(object) => self.ring(&name_of(&object), Doorbell::Gone, now),
-            News::Complete(gone) => gone.iter().flat_map(|name| self.ring(name, Doorbell::Gone, now)).collect(),
-            News::Nothing => Vec::new(),
+            Difference::Deleted(object) => self.ring(&name_of(&object), Doorbell::Gone, now),
+            Difference::Complete(gone) => gone.iter().flat_map(|name| self.ring(name, Doorbell::Gone, now)).collect(),
+            Difference::Nothing => Vec::new(),
         }
     }
 
@@ -136,7 +136,7 @@ impl Index {
         } else {
             self.monitors.get(uid).and_then(|before| before.listed.clone())
         };
-        let entry = Entry {
+        let entry = KnownMonitor {
             sources: sources.clone(),
             generation: monitor.metadata.generation,
             baselined: monitor.status.as_deref().is_some_and(has_baseline),
@@ -150,7 +150,7 @@ impl Index {
         }
         for source in sources.iter().filter(|source| !former.contains(source)) {
             self.secrets_changed |= source.kind.is_confidential() && !self.sources.contains_key(source);
-            let monitors = &mut self.sources.entry(source.clone()).or_insert_with(|| Source::new(source)).monitors;
+            let monitors = &mut self.sources.entry(source.clone()).or_insert_with(|| KnownSource::new(source)).monitors;
             monitors.reserve_exact(usize::from(monitors.is_empty()));
             monitors.push(uid.clone());
         }
@@ -204,9 +204,9 @@ impl Index {
     }
 
     fn latest(&self, uid: &Uid) -> Option<Latest> {
-        let Entry { sources, generation, baselined, request, listed } = self.monitors.get(uid)?;
+        let KnownMonitor { sources, generation, baselined, request, listed } = self.monitors.get(uid)?;
         let bell = |source: &SourceName| {
-            let Source { bell, refused, .. } = self.sources.get(source)?;
+            let KnownSource { bell, refused, .. } = self.sources.get(source)?;
             Some(Arc::clone(refused.as_ref().unwrap_or(bell)))
         };
         let (generation, baselined, listed, request) = (*generation, *baselined, listed.clone(), request.clone());
@@ -214,7 +214,7 @@ impl Index {
     }
 }
 
-impl Source {
+impl KnownSource {
     fn new(name: &SourceName) -> Self {
         let bell = Bell { source: name.clone(), doorbell: Doorbell::Silent, rung: None };
         Self { bell: Arc::new(bell), refused: None, monitors: Vec::new() }

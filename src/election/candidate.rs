@@ -20,14 +20,14 @@ pub(crate) const RETRY_PERIOD: Duration = Duration::from_secs(2);
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Lease {
     #[serde(default)]
-    spec: Spec,
+    spec: LeaseSpec,
     #[serde(flatten)]
     others: Map<String, Value>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-struct Spec {
+struct LeaseSpec {
     #[serde(skip_serializing_if = "Option::is_none")]
     holder_identity: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -65,14 +65,14 @@ enum Role {
 }
 
 #[derive(Debug, PartialEq)]
-pub(crate) enum Request {
+pub(crate) enum LeaseRequest {
     Read,
     Create(Lease),
     Replace(Lease),
 }
 
 #[derive(Debug)]
-pub(crate) enum Outcome {
+pub(crate) enum LeaseAnswer {
     Read(Lease),
     /// The Lease was created or replaced.
     Written(Lease),
@@ -86,7 +86,7 @@ pub(crate) enum Outcome {
 /// What to do after an outcome.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Next {
-    Send(Request),
+    Send(LeaseRequest),
     /// Send [`Candidate::request`] after [`RETRY_PERIOD`].
     Wait,
     Lost(Loss),
@@ -143,19 +143,19 @@ impl Candidate {
     }
 
     /// The first request of an attempt. `time` is the API server's clock.
-    pub(crate) fn request(&mut self, time: ServerTime) -> Request {
+    pub(crate) fn request(&mut self, time: ServerTime) -> LeaseRequest {
         match &self.role {
             Role::Leader { lease: Some(lease), .. } => {
                 let lease = lease.clone();
                 self.hold(lease, time)
             }
-            Role::Leader { lease: None, .. } | Role::Standby(_) => Request::Read,
+            Role::Leader { lease: None, .. } | Role::Standby(_) => LeaseRequest::Read,
         }
     }
 
-    pub(crate) fn handle(&mut self, outcome: Outcome, sent: Instant, now: Instant, time: ServerTime) -> Next {
+    pub(crate) fn handle(&mut self, outcome: LeaseAnswer, sent: Instant, now: Instant, time: ServerTime) -> Next {
         let next = match (&mut self.role, outcome) {
-            (Role::Standby(known), Outcome::Read(lease)) => {
+            (Role::Standby(known), LeaseAnswer::Read(lease)) => {
                 // A write that does not change the spec is not a renewal.
                 let since = known.take().filter(|(before, _)| before.spec == lease.spec);
                 let since = since.map_or(now, |(_, since)| since);
@@ -164,21 +164,21 @@ impl Candidate {
                 *known = Some((lease.clone(), since));
                 if is_free { Next::Send(self.hold(lease, time)) } else { Next::Wait }
             }
-            (Role::Leader { .. }, Outcome::Read(lease)) => match lease.holder() {
+            (Role::Leader { .. }, LeaseAnswer::Read(lease)) => match lease.holder() {
                 Some(other) if other != self.identity => Next::Lost(Loss::Taken(other.to_owned())),
                 _ => Next::Send(self.hold(lease, time)),
             },
-            (_, Outcome::Written(lease)) => {
+            (_, LeaseAnswer::Written(lease)) => {
                 self.role = Role::Leader { renewed: sent, lease: Some(lease) };
                 Next::Wait
             }
             // Another client has written or deleted the Lease since the last renewal.
-            (Role::Leader { lease: known @ Some(_), .. }, Outcome::Missing | Outcome::Conflict) => {
+            (Role::Leader { lease: known @ Some(_), .. }, LeaseAnswer::Missing | LeaseAnswer::Conflict) => {
                 *known = None;
-                Next::Send(Request::Read)
+                Next::Send(LeaseRequest::Read)
             }
-            (_, Outcome::Missing) => Next::Send(self.create()),
-            (_, Outcome::Conflict | Outcome::Failed) => Next::Wait,
+            (_, LeaseAnswer::Missing) => Next::Send(self.create()),
+            (_, LeaseAnswer::Conflict | LeaseAnswer::Failed) => Next::Wait,
         };
         match self.deadline() {
             Some(deadline) if now >= deadline && !matches!(next, Next::Lost(_)) => Next::Lost(Loss::NotRenewed),
@@ -193,7 +193,7 @@ impl Candidate {
     }
 
     /// The request that takes or renews this Lease.
-    fn hold(&mut self, mut lease: Lease, time: ServerTime) -> Request {
+    fn hold(&mut self, mut lease: Lease, time: ServerTime) -> LeaseRequest {
         let now = self.later(time);
         if lease.holder() != Some(&self.identity) {
             lease.spec.lease_transitions = Some(lease.spec.lease_transitions.unwrap_or(0) + 1);
@@ -203,13 +203,13 @@ impl Candidate {
         lease.spec.holder_identity = Some(self.identity.clone());
         lease.spec.lease_duration_seconds = Some(LEASE_DURATION.as_secs());
         lease.spec.renew_time = Some(now);
-        Request::Replace(lease)
+        LeaseRequest::Replace(lease)
     }
 
     /// The request that creates the Lease. Its times follow with the first renewal, because no answer has told the time
     /// yet.
-    fn create(&self) -> Request {
-        let spec = Spec {
+    fn create(&self) -> LeaseRequest {
+        let spec = LeaseSpec {
             holder_identity: Some(self.identity.clone()),
             lease_duration_seconds: Some(LEASE_DURATION.as_secs()),
             acquire_time: None,
@@ -223,7 +223,7 @@ impl Candidate {
             ("metadata", json!({ "name": NAME })),
         ];
         let others = others.map(|(key, value)| (key.to_owned(), value)).into_iter().collect();
-        Request::Create(Lease { spec, others })
+        LeaseRequest::Create(Lease { spec, others })
     }
 
     /// A time after all earlier ones, whatever the clock says: other processes notice a renewal by the new

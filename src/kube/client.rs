@@ -32,13 +32,13 @@ const MAX_ANSWER: usize = 16 << 20;
 /// A handle on the connection to the API server, or to one namespace of the API server. All handles share the limits.
 #[derive(Clone)]
 pub struct Client {
-    shared: Arc<Shared>,
+    shared: Arc<ClientState>,
     /// The namespace of each request. None: lists and watches cover all namespaces.
     namespace: Option<Arc<str>>,
     stop: CancellationToken,
 }
 
-struct Shared {
+struct ClientState {
     transport: Box<dyn Transport>,
     base: Url,
     requests: Semaphore,
@@ -80,7 +80,7 @@ impl Client {
         metrics: Arc<Metrics>,
         stop: CancellationToken,
     ) -> Self {
-        let shared = Shared {
+        let shared = ClientState {
             transport,
             base,
             requests: Semaphore::new(requests),

@@ -264,7 +264,7 @@ struct OwnerReference {
 struct PodStatus {
     phase: String,
     reason: String,
-    conditions: Vec<Condition>,
+    conditions: Vec<PodCondition>,
     container_statuses: Vec<ContainerStatus>,
     init_container_statuses: Vec<ContainerStatus>,
 }
@@ -311,7 +311,7 @@ struct Running {
 
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-struct Condition {
+struct PodCondition {
     r#type: String,
     status: String,
     last_transition_time: Option<ServerTime>,
@@ -345,7 +345,7 @@ struct WorkloadSpec {
 #[serde(rename_all = "camelCase", default)]
 struct WorkloadStatus {
     desired_number_scheduled: Option<u32>,
-    conditions: Vec<Condition>,
+    conditions: Vec<PodCondition>,
 }
 
 impl From<PodAnswer> for PodIdentity {
@@ -354,7 +354,7 @@ impl From<PodAnswer> for PodIdentity {
     }
 }
 
-fn condition<'a>(conditions: &'a [Condition], r#type: &str, status: &str) -> Option<&'a Condition> {
+fn condition<'a>(conditions: &'a [PodCondition], r#type: &str, status: &str) -> Option<&'a PodCondition> {
     conditions.iter().find(|condition| condition.r#type == r#type && condition.status == status)
 }
 
@@ -411,7 +411,7 @@ fn trouble(status: &PodStatus) -> Option<Arc<str>> {
         in_init.or_else(|| containers.find_map(|container| container.trouble("is not ready: see its probes")))
     };
     let trouble = match unscheduled {
-        Some(Condition { reason, message, .. }) => format!("{reason}: {message}"),
+        Some(PodCondition { reason, message, .. }) => format!("{reason}: {message}"),
         None => of_containers()?,
     };
     Some(cut(trouble.trim_end_matches(": "), MAX_TROUBLE).into())

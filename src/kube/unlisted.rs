@@ -9,7 +9,7 @@ use super::watch::Event;
 pub(crate) struct Unlisted<K>(BTreeSet<K>);
 
 /// What an event says about the objects of a watch.
-pub(crate) enum News<T, K> {
+pub(crate) enum Difference<T, K> {
     Exists(T),
     Deleted(T),
     /// The list is complete. These objects do not exist.
@@ -32,22 +32,22 @@ impl<K: Ord> Unlisted<K> {
         event: Event<T>,
         known: impl FnOnce() -> BTreeSet<K>,
         key: impl Fn(&T) -> K,
-    ) -> News<T, K> {
+    ) -> Difference<T, K> {
         match event {
             Event::Reset => {
                 self.0 = known();
-                News::Nothing
+                Difference::Nothing
             }
             Event::Listed(Ok(object)) | Event::Applied(Ok(object)) => {
                 self.0.remove(&key(&object));
-                News::Exists(object)
+                Difference::Exists(object)
             }
-            Event::Deleted(Ok(object)) => News::Deleted(object),
-            Event::Synced => News::Complete(std::mem::take(&mut self.0)),
+            Event::Deleted(Ok(object)) => Difference::Deleted(object),
+            Event::Synced => Difference::Complete(std::mem::take(&mut self.0)),
             // It may have been any object.
             Event::Listed(Err(_)) | Event::Applied(Err(_)) | Event::Deleted(Err(_)) => {
                 self.0.clear();
-                News::Nothing
+                Difference::Nothing
             }
         }
     }

@@ -36,7 +36,7 @@ pub const CONFIG_MONITORS: Resource =
 #[derive(Clone, Debug, Deserialize)]
 pub struct ConfigMonitor {
     /// The metadata.
-    pub metadata: Metadata,
+    pub metadata: MonitorMetadata,
     /// The spec, undecoded.
     #[serde(default)]
     pub spec: Option<Box<RawValue>>,
@@ -48,7 +48,7 @@ pub struct ConfigMonitor {
 /// The metadata of a ConfigMonitor.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Metadata {
+pub struct MonitorMetadata {
     /// Not stored: there may be thousands of ConfigMonitors, and their keepers know it.
     #[serde(default)]
     pub(crate) namespace: String,

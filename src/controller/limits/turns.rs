@@ -15,12 +15,12 @@ pub(crate) type Owners = BTreeSet<Uid>;
 /// The turns that are held and the keepers that wait for one.
 #[derive(Default)]
 pub(crate) struct Turns {
-    state: Mutex<State>,
+    state: Mutex<Queue>,
     freed: Notify,
 }
 
 #[derive(Default)]
-struct State {
+struct Queue {
     next: u64,
     /// The number of turns that have ended.
     ended: u64,
@@ -65,19 +65,19 @@ impl Turns {
         }
     }
 
-    fn queue(self: &Arc<Self>, state: &mut State, owners: Owners) -> Turn {
+    fn queue(self: &Arc<Self>, state: &mut Queue, owners: Owners) -> Turn {
         state.next += 1;
         let id = state.next;
         state.claims.push(Claim { id, owners });
         Turn { turns: Arc::clone(self), id }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, Queue> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl State {
+impl Queue {
     fn is_held(&self, id: u64) -> bool {
         let mut earlier = self.claims.iter().take_while(|claim| claim.id != id);
         let own = self.claims.iter().find(|claim| claim.id == id);

@@ -12,7 +12,7 @@ use crate::kube::error::{Cause, Error};
 use crate::kube::objects::position;
 use crate::monitor::schema::dropped_field;
 use crate::monitor::status::Status;
-use crate::monitor::{CONFIG_MONITORS, ConfigMonitor, Metadata};
+use crate::monitor::{CONFIG_MONITORS, ConfigMonitor, MonitorMetadata};
 
 /// All ConfigMonitors have the same schema, so one log line is enough.
 static OLD_SCHEMA_LOGGED: Once = Once::new();
@@ -81,7 +81,7 @@ impl Record {
         });
         let answer: ConfigMonitor = client.replace_status(CONFIG_MONITORS, &metadata.name, &update).await?.value;
         // The other fields are unchanged: otherwise the resourceVersion would have differed.
-        let metadata = Metadata { resource_version: answer.metadata.resource_version, ..metadata };
+        let metadata = MonitorMetadata { resource_version: answer.metadata.resource_version, ..metadata };
         let stored = answer.status.as_deref();
         let record = Self::decode(ConfigMonitor { metadata, spec, status: None }, stored);
         if !OLD_SCHEMA_LOGGED.is_completed() && !record.as_ref().is_ok_and(|record| record.status == *status) {

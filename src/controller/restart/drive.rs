@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use tracing::{info, warn};
 
+use super::lists::list_pods;
 use super::watched::Watched;
-use super::{list_pods, owners, skipped, wave};
+use super::{owners, wave};
 use crate::controller::clock::{now, timer_now};
 use crate::controller::context::Context;
 use crate::controller::limits::Owners;
@@ -18,10 +19,11 @@ use crate::monitor::hold::back_off;
 use crate::monitor::notice::{self, Notice};
 use crate::monitor::report::{self, Progress, Situation};
 use crate::monitor::restart::machine::{Do, News, Over, Report};
+use crate::monitor::restart::plan::Skipped;
 use crate::monitor::restart::progress::Hindrance;
 use crate::monitor::restart::standing::{OwnerQuery, OwnerStates};
 use crate::monitor::restart::wave::{Reply, Wave};
-use crate::monitor::status::{Begun, CanaryState, Restart, Why};
+use crate::monitor::status::{Begun, CanaryState, Restart, Status, Why};
 
 pub(super) struct Drive<'a, 'b> {
     pub(super) step: &'a mut Step<'b>,
@@ -228,4 +230,13 @@ async fn announce(context: &Context, watched: &mut Watched) {
     {
         context.emit_events_at(&controllers, &started, watched.machine.started_at()).await;
     }
+}
+
+/// Returns the number and names of skipped pods for the status. A revert that skips none keeps those of the earlier
+/// restart.
+pub(super) fn skipped(status: &Status, skipped: &[Skipped]) -> (usize, String) {
+    if status.why() == Why::Reverted && skipped.is_empty() {
+        return (status.skipped, status.skipped_pods.clone());
+    }
+    (skipped.len(), report::skipped_pods(skipped))
 }

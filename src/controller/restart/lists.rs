@@ -6,26 +6,25 @@ use std::time::Instant;
 use serde::de::DeserializeOwned;
 use tracing::info;
 
-use super::{list_pods, selected};
 use crate::controller::clock::timer_now;
 use crate::controller::context::Context;
 use crate::controller::shared::{ListInterest, Listing};
-use crate::kube::ResourceVersion;
 use crate::kube::error::Error;
 use crate::kube::list::Selection;
 use crate::kube::objects::{Pod, PodIdentity};
+use crate::kube::{PODS, ResourceVersion};
 use crate::monitor::restart::plan::{Census, Plan, Suspects};
 use crate::monitor::restart::snapshots::Snapshots;
 use crate::monitor::spec::Policy;
 use crate::monitor::status::{Begun, Restart};
 
-pub(super) struct Lists<'a> {
+pub(super) struct Planner<'a> {
     pub(super) context: &'a Context,
     pub(super) policy: &'a Policy,
     pub(super) snapshots: &'a mut Snapshots,
 }
 
-impl Lists<'_> {
+impl Planner<'_> {
     /// Lists the pods of a restart that has to wait, right after its content was read, unless it has its list: only these
     /// pods may run with earlier content. A restart that begins at once needs no such list. Returns how many pods there
     /// are.
@@ -134,7 +133,7 @@ impl Lists<'_> {
 }
 
 /// Returns the identities of the selected pods and the version of their list, which began at `not_before` or later.
-pub(super) async fn list_identities(
+async fn list_identities(
     context: &Context,
     policy: &Policy,
     not_before: Instant,
@@ -149,4 +148,26 @@ pub(super) async fn list_identities(
 
 fn metadata_of(policy: &Policy) -> Selection {
     Selection { metadata_only: true, ..selected(policy) }
+}
+
+/// Returns how many pods a policy selects, by a list that began at `not_before` or later.
+pub(crate) async fn count(context: &Context, policy: &Policy, not_before: Instant) -> Result<usize, Error> {
+    let (_, listed) = list_identities(context, policy, not_before).await?;
+    Ok(listed.pods.len())
+}
+
+/// Lists the selected pods, or shares a list that began at `not_before` or later.
+pub(super) async fn list_pods(
+    context: &Context,
+    policy: &Policy,
+    not_before: Instant,
+) -> Result<(Arc<Listing>, ListInterest), Error> {
+    let interest = context.shared.lists.interest(&policy.selector.to_query());
+    let list = |before| Listing::make(&context.client, &context.shared, selected(policy), before);
+    let listing = interest.ask(context.client.stop(), not_before, list).await?;
+    Ok((listing, interest))
+}
+
+fn selected(policy: &Policy) -> Selection {
+    Selection { resource: PODS, labels: Some(policy.selector.to_query()), name: None, metadata_only: false }
 }

@@ -12,32 +12,28 @@ mod pod_watch;
 mod watched;
 mod wave;
 
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tracing::info;
 
-use self::drive::Drive;
-use self::lists::Lists;
+use self::drive::{Drive, skipped};
+pub(crate) use self::lists::count;
+use self::lists::{Planner, list_pods};
 use self::watched::Watched;
 use super::clock::{self, timer_now};
-use super::context::Context;
 use super::requeue::Requeue;
-use super::shared::{ListInterest, Listing};
 use super::step::{Step, quiet_period};
+use crate::kube::ServerTime;
 use crate::kube::client::Client;
 use crate::kube::error::{Cause, Error};
-use crate::kube::list::Selection;
-use crate::kube::{PODS, ServerTime};
 use crate::monitor::decide::Quiet;
 use crate::monitor::hold::may_begin;
 use crate::monitor::notice::{self, Notice};
 use crate::monitor::report::{self, Progress, Situation};
 use crate::monitor::restart::machine::Machine;
-use crate::monitor::restart::plan::{Plan, Skipped};
+use crate::monitor::restart::plan::Plan;
 use crate::monitor::restart::snapshots::Snapshots;
-use crate::monitor::spec::Policy;
-use crate::monitor::status::{Restart, Status, Why};
+use crate::monitor::status::{Restart, Status};
 
 /// How often the pods of a restart whose canary has failed are listed.
 const RECHECK: Duration = Duration::from_secs(60);
@@ -60,12 +56,12 @@ impl Restarts {
     pub(crate) async fn take_snapshot(&mut self, step: &mut Step<'_>, quiet: Option<&mut Quiet>) -> Result<(), Error> {
         let came = step.memory.content_came();
         let Some(restart) = &mut step.status.restart else { return Ok(()) };
-        let lists = Lists { context: step.context, policy: step.policy, snapshots: &mut self.snapshots };
+        let planner = Planner { context: step.context, policy: step.policy, snapshots: &mut self.snapshots };
         let pods = match (&restart.begun, quiet) {
-            (None, _) => lists.take(restart, came).await?,
+            (None, _) => planner.take(restart, came).await?,
             (Some(_), Some(quiet)) => {
                 let mut following = quiet.follow(restart);
-                let pods = lists.take(&mut following, came).await?;
+                let pods = planner.take(&mut following, came).await?;
                 quiet.listed = following.pods_resource_version;
                 pods
             }
@@ -116,7 +112,7 @@ impl Restarts {
         // A failed canary has a restart, of which a request makes another one.
         step.status.supersede(restart.clone(), context.client.server_now());
         let came = step.memory.content_came();
-        let lists = Lists { context, policy, snapshots: &mut self.snapshots }.begin(&mut restart, came).await;
+        let lists = Planner { context, policy, snapshots: &mut self.snapshots }.begin(&mut restart, came).await;
         step.status.restart = Some(Box::new(restart.clone()));
         let (suspects, listing, interest) = match lists {
             Ok(lists) => lists,
@@ -203,8 +199,8 @@ impl Restarts {
         let mut watched = match self.watched.take().filter(|watched| watched.machine.is_of(restart, begun)) {
             Some(watched) => watched,
             None => {
-                let lists = Lists { context, policy, snapshots: &mut self.snapshots };
-                let plan = lists.recall(restart, begun).await?;
+                let planner = Planner { context, policy, snapshots: &mut self.snapshots };
+                let plan = planner.recall(restart, begun).await?;
                 let own_pod = context.shared.own_pod.clone();
                 let is_own = self.begun_at == Some(begun.started_at);
                 Watched::new(Machine::recall(policy, plan, restart, begun, own_pod, is_own))
@@ -250,35 +246,4 @@ impl Restarts {
     pub(crate) fn record_watch_fault(&mut self, cause: &Cause) -> bool {
         self.watched.as_mut().is_some_and(|watched| watched.watch_faults.record(cause).1)
     }
-}
-
-/// Returns how many pods a policy selects, by a list that began at `not_before` or later.
-pub(crate) async fn count(context: &Context, policy: &Policy, not_before: Instant) -> Result<usize, Error> {
-    let (_, listed) = lists::list_identities(context, policy, not_before).await?;
-    Ok(listed.pods.len())
-}
-
-/// Lists the selected pods, or shares a list that began at `not_before` or later.
-async fn list_pods(
-    context: &Context,
-    policy: &Policy,
-    not_before: Instant,
-) -> Result<(Arc<Listing>, ListInterest), Error> {
-    let interest = context.shared.lists.interest(&policy.selector.to_query());
-    let list = |before| Listing::make(&context.client, &context.shared, selected(policy), before);
-    let listing = interest.ask(context.client.stop(), not_before, list).await?;
-    Ok((listing, interest))
-}
-
-/// Returns the number and names of skipped pods for the status. A revert that skips none keeps those of the earlier
-/// restart.
-fn skipped(status: &Status, skipped: &[Skipped]) -> (usize, String) {
-    if status.why() == Why::Reverted && skipped.is_empty() {
-        return (status.skipped, status.skipped_pods.clone());
-    }
-    (skipped.len(), report::skipped_pods(skipped))
-}
-
-fn selected(policy: &Policy) -> Selection {
-    Selection { resource: PODS, labels: Some(policy.selector.to_query()), name: None, metadata_only: false }
 }

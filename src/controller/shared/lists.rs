@@ -50,10 +50,10 @@ struct Feed {
     from: ResourceVersion,
     log: Mutex<Log>,
     /// Locked by the listener that waits for the next event on behalf of all.
-    watch: tokio::sync::Mutex<Option<Watch>>,
+    watch: tokio::sync::Mutex<Option<PodEvents>>,
 }
 
-type Watch = Pin<Box<dyn Stream<Item = Result<Event<Pod>, Error>> + Send>>;
+type PodEvents = Pin<Box<dyn Stream<Item = Result<Event<Pod>, Error>> + Send>>;
 
 #[derive(Default)]
 struct Log {
@@ -151,7 +151,7 @@ impl Listener {
                 continue;
             }
             let Feed { client, selection, from, .. } = &*self.feed;
-            let open = || -> Watch { Box::pin(watch_from(client.clone(), selection.clone(), from.clone())) };
+            let open = || -> PodEvents { Box::pin(watch_from(client.clone(), selection.clone(), from.clone())) };
             let event = match watch.get_or_insert_with(open).next().await {
                 Some(Ok(Event::Applied(Ok(pod)))) => PodEvent::Applied(Arc::new(pod)),
                 Some(Ok(Event::Deleted(Ok(pod)))) => PodEvent::Deleted(pod.uid),

@@ -34,16 +34,16 @@ impl TimedCandidate {
     /// Returns a candidate that is the leader.
     fn leading() -> Self {
         let mut timed = Self::new();
-        let Next::Send(Request::Replace(lease)) = timed.handle(Outcome::Read(lease("", "0", "1"))) else {
+        let Next::Send(LeaseRequest::Replace(lease)) = timed.handle(LeaseAnswer::Read(lease("", "0", "1"))) else {
             panic!("free")
         };
-        assert_eq!(timed.handle(Outcome::Written(lease)), Next::Wait);
+        assert_eq!(timed.handle(LeaseAnswer::Written(lease)), Next::Wait);
         assert!(timed.candidate.is_leader());
         timed
     }
 
     /// Handles the outcome of a request that was sent just now.
-    fn handle(&mut self, outcome: Outcome) -> Next {
+    fn handle(&mut self, outcome: LeaseAnswer) -> Next {
         self.candidate.handle(outcome, self.now, self.now, time())
     }
 
@@ -53,13 +53,13 @@ impl TimedCandidate {
     }
 
     fn reads(&mut self, holder: &str, renewed: &str) -> Next {
-        self.handle(Outcome::Read(lease(holder, renewed, "1")))
+        self.handle(LeaseAnswer::Read(lease(holder, renewed, "1")))
     }
 }
 
 /// Returns the Lease in a request.
 fn written(next: &Next) -> Value {
-    let Next::Send(Request::Replace(lease)) = next else { panic!("{next:?}") };
+    let Next::Send(LeaseRequest::Replace(lease)) = next else { panic!("{next:?}") };
     serde_json::to_value(lease).unwrap()
 }
 
@@ -88,7 +88,7 @@ fn an_attempt_that_fails_does_not_extend_the_lease_of_another_process() {
     let mut timed = TimedCandidate::new();
     timed.reads("other", "1");
     for _ in 0..7 {
-        assert_eq!(timed.passes(2 * SECOND).handle(Outcome::Failed), Next::Wait);
+        assert_eq!(timed.passes(2 * SECOND).handle(LeaseAnswer::Failed), Next::Wait);
     }
     assert!(matches!(timed.passes(SECOND).reads("other", "1"), Next::Send(_)));
 }
@@ -97,7 +97,7 @@ fn an_attempt_that_fails_does_not_extend_the_lease_of_another_process() {
 fn a_write_that_leaves_the_spec_unchanged_renews_nothing_but_its_version_counts() {
     let mut timed = TimedCandidate::new();
     timed.reads("other", "1");
-    let labelled = |version| Outcome::Read(lease("other", "1", version));
+    let labelled = |version| LeaseAnswer::Read(lease("other", "1", version));
     assert_eq!(timed.passes(10 * SECOND).handle(labelled("2")), Next::Wait);
     let taken = written(&timed.passes(5 * SECOND).handle(labelled("3")));
     assert_eq!(taken["metadata"]["resourceVersion"], "3");
@@ -108,7 +108,7 @@ fn a_lease_lasts_for_the_duration_that_it_names() {
     for (duration, seconds) in [(json!(40), 40), (json!(null), 15), (json!(0), 0)] {
         let mut timed = TimedCandidate::new();
         let spec = json!({ "holderIdentity": "other", "leaseDurationSeconds": duration });
-        let mut read = |after| timed.passes(after).handle(Outcome::Read(lease_of(&spec, "1")));
+        let mut read = |after| timed.passes(after).handle(LeaseAnswer::Read(lease_of(&spec, "1")));
         let first = read(Duration::ZERO);
         if seconds > 0 {
             assert_eq!(first, Next::Wait);
@@ -122,7 +122,7 @@ fn a_lease_lasts_for_the_duration_that_it_names() {
 fn a_free_lease_is_taken_at_once() {
     for spec in [json!({}), json!({ "holderIdentity": "" }), json!({ "holderIdentity": null })] {
         let mut timed = TimedCandidate::new();
-        let taken = written(&timed.handle(Outcome::Read(lease_of(&spec, "1"))));
+        let taken = written(&timed.handle(LeaseAnswer::Read(lease_of(&spec, "1"))));
         assert_eq!(taken["spec"]["leaseTransitions"], 1, "{spec}");
         assert_eq!(timed.candidate.awaited(), None);
     }
@@ -137,15 +137,15 @@ fn a_restarted_container_renews_its_own_lease() {
 #[test]
 fn a_lease_that_does_not_exist_is_created() {
     let mut timed = TimedCandidate::new();
-    assert_eq!(timed.candidate.request(time()), Request::Read);
-    let Next::Send(Request::Create(lease)) = timed.handle(Outcome::Missing) else { panic!("it is missing") };
+    assert_eq!(timed.candidate.request(time()), LeaseRequest::Read);
+    let Next::Send(LeaseRequest::Create(lease)) = timed.handle(LeaseAnswer::Missing) else { panic!("it is missing") };
     let new = serde_json::to_value(&lease).unwrap();
     assert_eq!((&new["apiVersion"], &new["kind"]), (&json!("coordination.k8s.io/v1"), &json!("Lease")));
     assert_eq!((&new["metadata"], &new["spec"]["holderIdentity"]), (&json!({ "name": NAME }), &json!("me")));
     assert!(!timed.candidate.is_leader());
-    assert_eq!(timed.handle(Outcome::Written(lease.clone())), Next::Wait);
+    assert_eq!(timed.handle(LeaseAnswer::Written(lease.clone())), Next::Wait);
     assert!(timed.candidate.is_leader());
-    let Request::Replace(lease) = timed.candidate.hold(lease, time()) else { panic!("the Lease exists") };
+    let LeaseRequest::Replace(lease) = timed.candidate.hold(lease, time()) else { panic!("the Lease exists") };
     let now = Some(time().to_micro_time());
     assert_eq!((&lease.spec.acquire_time, &lease.spec.renew_time, lease.spec.lease_transitions), (&now, &now, Some(0)));
 }
@@ -153,9 +153,9 @@ fn a_lease_that_does_not_exist_is_created() {
 #[test]
 fn of_two_candidates_that_take_the_lease_one_gets_it() {
     let mut timed = TimedCandidate::new();
-    assert!(matches!(timed.reads("", "1"), Next::Send(Request::Replace(_))));
-    assert_eq!(timed.handle(Outcome::Conflict), Next::Wait);
-    assert_eq!(timed.candidate.request(time()), Request::Read);
+    assert!(matches!(timed.reads("", "1"), Next::Send(LeaseRequest::Replace(_))));
+    assert_eq!(timed.handle(LeaseAnswer::Conflict), Next::Wait);
+    assert_eq!(timed.candidate.request(time()), LeaseRequest::Read);
     assert_eq!(timed.reads("other", "2"), Next::Wait);
     assert!(!timed.candidate.is_leader());
 }
@@ -165,9 +165,11 @@ fn every_renewal_has_a_new_time_although_the_clock_of_the_server_stands_still() 
     let mut timed = TimedCandidate::leading();
     let mut times = Vec::new();
     for _ in 0..3 {
-        let Request::Replace(lease) = timed.passes(2 * SECOND).candidate.request(time()) else { panic!("it leads") };
+        let LeaseRequest::Replace(lease) = timed.passes(2 * SECOND).candidate.request(time()) else {
+            panic!("it leads")
+        };
         times.push(lease.spec.renew_time.clone());
-        assert_eq!((lease.spec.lease_transitions, timed.handle(Outcome::Written(lease))), (Some(5), Next::Wait));
+        assert_eq!((lease.spec.lease_transitions, timed.handle(LeaseAnswer::Written(lease))), (Some(5), Next::Wait));
     }
     times.dedup();
     assert_eq!(times.len(), 3, "{times:?}");
@@ -175,7 +177,9 @@ fn every_renewal_has_a_new_time_although_the_clock_of_the_server_stands_still() 
 
 #[test]
 fn a_leader_that_does_not_renew_the_lease_for_ten_seconds_is_the_leader_no_more() {
-    for outcomes in [[|| Outcome::Failed, || Outcome::Failed], [|| Outcome::Conflict, || Outcome::Conflict]] {
+    for outcomes in
+        [[|| LeaseAnswer::Failed, || LeaseAnswer::Failed], [|| LeaseAnswer::Conflict, || LeaseAnswer::Conflict]]
+    {
         let mut timed = TimedCandidate::leading();
         assert_eq!(timed.candidate.deadline(), Some(timed.now + 10 * SECOND));
         timed.passes(9 * SECOND).handle(outcomes[0]());
@@ -190,7 +194,7 @@ fn a_renewal_counts_from_when_it_was_sent() {
     for mut timed in [TimedCandidate::leading(), TimedCandidate::new()] {
         let sent = timed.now;
         let now = timed.passes(10 * SECOND).now;
-        let next = timed.candidate.handle(Outcome::Written(lease("me", "1", "2")), sent, now, time());
+        let next = timed.candidate.handle(LeaseAnswer::Written(lease("me", "1", "2")), sent, now, time());
         assert_eq!(next, Next::Lost(Loss::NotRenewed));
     }
 }
@@ -198,19 +202,19 @@ fn a_renewal_counts_from_when_it_was_sent() {
 #[test]
 fn a_leader_whose_lease_is_taken_is_the_leader_no_more() {
     let mut timed = TimedCandidate::leading();
-    assert_eq!(timed.handle(Outcome::Conflict), Next::Send(Request::Read));
+    assert_eq!(timed.handle(LeaseAnswer::Conflict), Next::Send(LeaseRequest::Read));
     assert_eq!(timed.reads("other", "1"), Next::Lost(Loss::Taken("other".to_owned())));
 }
 
 #[test]
 fn a_leader_whose_lease_another_client_has_written_or_deleted_goes_on() {
     let mut timed = TimedCandidate::leading();
-    assert_eq!(timed.handle(Outcome::Missing), Next::Send(Request::Read));
+    assert_eq!(timed.handle(LeaseAnswer::Missing), Next::Send(LeaseRequest::Read));
     assert_eq!(written(&timed.reads("me", "1"))["spec"]["acquireTime"], "a");
     assert_eq!(written(&timed.reads("", "1"))["spec"]["leaseTransitions"], 5);
-    assert_eq!(timed.handle(Outcome::Conflict), Next::Wait, "also after it was read");
-    assert_eq!(timed.candidate.request(time()), Request::Read);
-    assert!(matches!(timed.handle(Outcome::Missing), Next::Send(Request::Create(_))));
+    assert_eq!(timed.handle(LeaseAnswer::Conflict), Next::Wait, "also after it was read");
+    assert_eq!(timed.candidate.request(time()), LeaseRequest::Read);
+    assert!(matches!(timed.handle(LeaseAnswer::Missing), Next::Send(LeaseRequest::Create(_))));
 }
 
 #[test]

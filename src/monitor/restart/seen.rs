@@ -27,7 +27,7 @@ pub(crate) struct Seen {
     known: ServerTime,
     /// Until when the watch was read.
     read: ServerTime,
-    watch: Option<Watch>,
+    watch: Option<Open>,
     /// The pods that have become ready since the first list, or are ready since a time to come: since when by the clock of
     /// the node, which may be wrong, and when that was seen, which is their `ready_since` here.
     became_ready: BTreeMap<Uid, (ServerTime, ServerTime)>,
@@ -35,7 +35,7 @@ pub(crate) struct Seen {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Watch {
+struct Open {
     /// Nothing has come and no time has passed since it was read until nothing was left.
     is_read: bool,
     /// It continues from the last list. Otherwise its events may be older than that list, and only say that another list
@@ -79,7 +79,7 @@ impl Seen {
     /// Takes that a watch follows the pods, which may begin with the last list, or that none does.
     pub(super) fn follow(&mut self, is_open: bool, is_new: bool) {
         let is_current = is_new || self.watch.is_some_and(|watch| watch.is_current);
-        self.watch = is_open.then_some(Watch { is_read: false, is_current });
+        self.watch = is_open.then_some(Open { is_read: false, is_current });
     }
 
     /// Takes that the watch was read until nothing was left, at this time.
