@@ -1,3 +1,4 @@
+mod before;
 mod explore;
 
 use std::collections::{BTreeMap, BTreeSet};
