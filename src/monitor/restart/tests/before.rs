@@ -10,7 +10,7 @@ use serde_json::value::RawValue;
 
 use super::state;
 use crate::kube::objects::Pod;
-use crate::kube::{ResourceVersion, ServerTime, Uid};
+use crate::kube::{ResourceVersion, Uid};
 use crate::monitor::decide::{Content, Decision, Look, Moment, decide};
 use crate::monitor::restart::Now;
 use crate::monitor::restart::machine::{Do, Machine, News};
