@@ -20,7 +20,7 @@ use crate::monitor::notice::{self, Notice};
 use crate::monitor::report::{self, Progress, Situation};
 use crate::monitor::restart::machine::{Do, News, Over, Report};
 use crate::monitor::restart::plan::Skipped;
-use crate::monitor::restart::progress::Hindrance;
+use crate::monitor::restart::progress::Refusal;
 use crate::monitor::restart::standing::{OwnerQuery, OwnerStates};
 use crate::monitor::restart::wave::{Reply, Wave};
 use crate::monitor::status::{Begun, CanaryState, Restart, Status, Why};
@@ -126,7 +126,7 @@ impl Drive<'_, '_> {
         machine.heard(News::WaveOver { is_whole }, now(&context.client));
         let has_deleted = machine.deleted() > before;
         self.step.scheduling.end_turn();
-        self.log_hindrance();
+        self.log_refusal();
         if has_deleted {
             self.step.scheduling.acquire_slot(context).await;
         }
@@ -164,11 +164,11 @@ impl Drive<'_, '_> {
     }
 
     /// Logs a refusal of the last wave that is new.
-    fn log_hindrance(&mut self) {
+    fn log_refusal(&mut self) {
         let Watched { machine, faults, .. } = &mut *self.watched;
-        match machine.hindrance() {
+        match machine.refusal() {
             None => self.record_success(),
-            Some(Hindrance { error, is_expected }) => {
+            Some(Refusal { error, is_expected }) => {
                 if !is_expected && faults.record(&error.cause).1 {
                     warn!(%error, pods = machine.undeleted().len(), "pods not deleted");
                 }

@@ -5,6 +5,7 @@
 //! the watch must be read again before anything is judged by it.
 
 mod facts;
+mod pass;
 mod report;
 
 use std::collections::BTreeSet;
@@ -17,23 +18,15 @@ use super::attempts::Attempts;
 use super::canary::CanarySight;
 use super::pace::Pace;
 use super::plan::Plan;
-use super::progress::{Advance, Hindrance};
+use super::progress::{Advance, Refusal};
 use super::seen::{Seen, View};
 use super::standing::{Move, OwnerQuery, OwnerStates, Sight, Standing};
-use super::wave::{Reply, Wave};
+use super::wave::Wave;
 use crate::kube::error::{Cause, Error};
 use crate::kube::objects::{Owner, Pod};
 use crate::kube::{ResourceVersion, ServerTime, Uid};
 use crate::monitor::spec::Policy;
 use crate::monitor::status::{self, Begun, Canary, CanaryState, Entry, Restart, Why};
-
-/// The write about the last wave waits for this long, or it would compete with the deletions of other restarts: 50
-/// restarts at once, which share an edit, delete their last pod in 1.3 times the time of the floor in BENCHMARKS.md
-/// instead of 1.6.
-const WRITE_DELAY: Duration = Duration::from_secs(1);
-
-/// The minimum wait for a time of the API server, whose times are whole seconds.
-const MIN_DELAY: Duration = Duration::from_secs(1);
 
 /// The time that the disruption controller takes to update a PodDisruptionBudget after a pod has become available.
 const BUDGET_LAG: Duration = Duration::from_millis(500);
@@ -166,29 +159,22 @@ pub(crate) enum News<P> {
 enum Phase<P> {
     /// A step begins.
     Resting,
-    Passing(Pass<P>),
+    /// A pass knows its pods.
+    Passing(Basis<P>, IsUnderWay),
     Sweeping(Sweep),
     /// The pass is over, and a watch is to follow the pods.
     Following(PassEnd),
-    Reporting(PassEnd, Instant),
-    ReportingCanary(CanaryState),
-    /// The write about the last wave is due.
-    ReportingLate,
+    /// A write comes first. The next pass is due at this time; without one, at once.
+    Reporting(Draft, Option<Instant>),
     Waiting(Instant),
     /// Another pass is worth making at this time.
     Waking(Instant),
     Leaving,
-    Failing(Error),
+    Failing(Refusal),
 }
 
-/// A pass that knows its pods.
-#[cfg_attr(test, derive(Clone))]
-struct Pass<P> {
-    basis: Basis<P>,
-    has_begun: bool,
-    /// Whether the owners were read, or need not be.
-    has_owners: bool,
-}
+/// Whether a pass has begun: its owners were asked for, or need not be.
+type IsUnderWay = bool;
 
 /// How a pass knows its pods, and so what it may do.
 #[cfg_attr(test, derive(Clone))]
@@ -200,10 +186,10 @@ enum Basis<P> {
     Cleared(P),
 }
 
-/// A wave under way.
+/// A wave under way. A pass that only waits is an empty one.
 #[cfg_attr(test, derive(Clone))]
 struct Sweep {
-    next: Move,
+    wakes_at: Option<ServerTime>,
     remaining: usize,
     lacking: usize,
     is_moving: bool,
@@ -215,14 +201,19 @@ struct Sweep {
 /// What came of a pass.
 #[cfg_attr(test, derive(Clone))]
 struct PassEnd {
-    next: Move,
-    deleted: usize,
-    refusal: Option<Error>,
-    /// The only refusals came from a PodDisruptionBudget that lets pods go one after the other, as intended: one has
-    /// gone, or some are terminating.
-    is_expected: bool,
+    wakes_at: Option<ServerTime>,
+    has_deleted: bool,
+    refusal: Option<Refusal>,
     /// The next step follows at once.
     is_cut_short: bool,
+}
+
+/// What a report says beside how the restart stands.
+#[cfg_attr(test, derive(Clone))]
+#[derive(Default)]
+struct Draft {
+    refusal: Option<Refusal>,
+    canary: Option<CanaryState>,
 }
 
 impl<P> Machine<P> {
@@ -311,36 +302,22 @@ impl<P> Machine<P> {
         }
         self.policy = policy.clone();
         self.pace.pause = None;
-        self.pods.follow(false, false);
+        self.pods.unfollow();
         true
     }
 
     pub(crate) fn next(&mut self, now: Now) -> Do<P> {
         match std::mem::replace(&mut self.phase, Phase::Leaving) {
             Phase::Resting => self.rest(now),
-            Phase::Passing(pass) => self.pass(pass, now),
+            Phase::Passing(basis, is_under_way) => self.pass(basis, is_under_way, now),
             Phase::Following(end) => {
-                self.is_stalled = now.server >= self.deadline();
                 self.phase = Phase::Following(end);
                 Do::Follow(!self.is_stalled)
             }
-            Phase::Reporting(end, due) => {
-                let PassEnd { refusal, is_expected, .. } = &end;
-                let refusal = refusal.clone().map(|error| (error, *is_expected));
-                let Report { begun, progress, .. } = self.report();
-                let progress = progress.not_deleted(self.undeleted().into_iter());
-                self.phase = Phase::Reporting(end, due);
-                Do::Write(Report { begun, progress, refusal, is_stalled: self.is_stalled })
-            }
-            Phase::ReportingCanary(state) => {
-                let mut report = self.report();
-                report.begun.canary.iter_mut().for_each(|canary| canary.state = state.clone());
-                self.phase = Phase::ReportingCanary(state);
+            Phase::Reporting(draft, then) => {
+                let report = self.report(&draft);
+                self.phase = Phase::Reporting(draft, then);
                 Do::Write(report)
-            }
-            Phase::ReportingLate => {
-                self.phase = Phase::ReportingLate;
-                Do::Write(self.report())
             }
             Phase::Waiting(until) => {
                 self.phase = Phase::Waiting(until);
@@ -350,7 +327,7 @@ impl<P> Machine<P> {
                 self.phase = Phase::Waking(at);
                 Do::Wait(at)
             }
-            Phase::Failing(error) => Do::Fail(error),
+            Phase::Failing(Refusal { error, .. }) => Do::Fail(error),
             // The next step resumes.
             Phase::Sweeping(_) | Phase::Leaving => Do::Decide,
         }
@@ -361,17 +338,22 @@ impl<P> Machine<P> {
             News::WatchRead => return self.watch_read(now),
             News::Applied(pod) => self.applied(pod, now.server),
             News::Gone(uid) => self.pods.remove(&uid),
-            News::WatchLost => self.pods.follow(false, false),
+            News::WatchLost => {
+                self.pods.unfollow();
+                if matches!(self.phase, Phase::Waiting(_)) {
+                    self.phase = Phase::Leaving;
+                }
+            }
             News::Turn(owners) => self.turn = Some(owners),
             News::Listed { pods, at, took } => {
                 self.listed(&pods, at, took, now.timer);
-                self.phase = Phase::Passing(Pass { basis: Basis::List, has_begun: false, has_owners: false });
+                self.phase = Phase::Passing(Basis::List, false);
             }
             News::OwnersRead { states, took } => self.owners_read(states, took, now.timer),
             News::Cleared(proof) => {
                 self.is_intended = true;
-                if let Phase::Passing(pass) = &mut self.phase {
-                    pass.basis = Basis::Cleared(proof);
+                if let Phase::Passing(basis, _) = &mut self.phase {
+                    *basis = Basis::Cleared(proof);
                 }
             }
             News::WaveOver { is_whole } => {
@@ -385,89 +367,14 @@ impl<P> Machine<P> {
                     self.end_pass(end, now);
                 }
             }
-            News::Written => self.written(),
+            News::Written => {
+                self.phase = match std::mem::replace(&mut self.phase, Phase::Leaving) {
+                    Phase::Reporting(_, Some(due)) => Phase::Waiting(due),
+                    _ => Phase::Leaving,
+                }
+            }
         }
         self.pods.spend();
-    }
-
-    fn rest(&mut self, now: Now) -> Do<P> {
-        self.phase = Phase::Resting;
-        let is_watched = self.pods.is_watched_since_the_list();
-        if is_watched && self.pods.is_unread() {
-            return Do::ReadWatch;
-        }
-        let write_at = self.unwritten.map(|(write_at, _)| write_at);
-        if write_at.is_some_and(|at| at <= now.timer) {
-            self.phase = Phase::ReportingLate;
-            return self.next(now);
-        }
-        if is_watched && self.standing().next.is_shown_by_watch() {
-            // No old pod is left according to the watch, so the pass only reads the owners and writes the status.
-            return self.pass(Pass { basis: Basis::Watch, has_begun: false, has_owners: false }, now);
-        }
-        if let Some(until) = self.pace.not_before(now.timer) {
-            return Do::Pause(write_at.map_or(until, |write_at| write_at.min(until)));
-        }
-        match self.lacks_turn() {
-            Some(owners) => Do::TakeTurn { owners, is_listed: false },
-            None => Do::List,
-        }
-    }
-
-    fn pass(&mut self, mut pass: Pass<P>, now: Now) -> Do<P> {
-        let is_watch = matches!(pass.basis, Basis::Watch);
-        if matches!(pass.basis, Basis::List)
-            && let Some(owners) = self.lacks_turn()
-        {
-            // The pods have other owners now, and this list may not show the deletions of other turns with them.
-            self.phase = Phase::Passing(pass);
-            return Do::TakeTurn { owners, is_listed: true };
-        }
-        if !self.is_intended {
-            self.phase = Phase::Passing(pass);
-            return Do::Intend(self.begun.clone());
-        }
-        if !std::mem::replace(&mut pass.has_begun, true) {
-            self.begin_pass(now.server);
-        }
-        if !std::mem::replace(&mut pass.has_owners, true) && self.needs_owners() {
-            self.phase = Phase::Passing(pass);
-            return Do::ReadOwners(self.owners_to_read());
-        }
-        if is_watch && !self.pods.is_watched_since_the_list() {
-            return Do::Decide;
-        }
-        if is_watch && self.pods.is_unread() {
-            self.phase = Phase::Passing(pass);
-            return Do::ReadWatch;
-        }
-        let Standing { next, remaining, lacking, on_their_way, stuck, .. } = self.standing();
-        let sweep = Sweep { next, remaining, lacking, is_moving: on_their_way > 0, deleted: 0, needs_list: false };
-        match (&sweep.next, pass.basis) {
-            (Move::Done, _) => Do::Complete(self.over(stuck.into_iter().map(str::to_owned).collect())),
-            // To delete pods, and to pass or fail a canary, takes a list.
-            (Move::Remove(_) | Move::Canary(CanaryState::Passed | CanaryState::Failed { .. }), Basis::Watch) => {
-                Do::Decide
-            }
-            (Move::Canary(state), _) => {
-                self.phase = Phase::ReportingCanary(state.clone());
-                self.next(now)
-            }
-            (Move::Remove(uids), Basis::Cleared(proof)) => {
-                let pods = uids.iter().filter_map(|uid| self.pods.pods().get(uid)).cloned().collect();
-                let wave = self.attempts.begin_wave(&self.policy, pods);
-                self.phase = Phase::Sweeping(sweep);
-                Do::Remove(wave, proof)
-            }
-            (Move::Remove(_), basis) => {
-                self.phase = Phase::Passing(Pass { basis, has_begun: true, has_owners: true });
-                Do::Confirm
-            }
-            (Move::Wait(_), _) => {
-                self.end_sweep(sweep, None, true, now.server);
-                self.next(now)
-            }
-        }
     }
 
     /// Returns how the restart stands by the pods as they were when they were last known.
@@ -496,9 +403,9 @@ impl<P> Machine<P> {
             _ if next.is_shown_by_watch() => Phase::Waking(now.timer),
             _ if self.is_worth_a_pass(&next) => {
                 let lag = if self.blocked_at.is_some() { BUDGET_LAG } else { Duration::ZERO };
-                Phase::Waking((now.timer + lag).max(self.pace.pause.unwrap_or(now.timer)))
+                Phase::Waking(self.pace.after_pause(now.timer + lag))
             }
-            Move::Wait(Some(at)) => Phase::Waiting(until.min(now.timer + at.since(now.server).max(MIN_DELAY))),
+            Move::Wait(Some(at)) => Phase::Waiting(until.min(now.timer_at(at))),
             _ => Phase::Waiting(until),
         };
     }
@@ -520,22 +427,8 @@ impl<P> Machine<P> {
         }
     }
 
-    /// Begins a pass. Deletions that an earlier process may have made count as deletions of this restart.
-    fn begin_pass(&mut self, now: ServerTime) {
-        self.advance.take_up(now);
-        if std::mem::take(&mut self.is_resumed) && self.selects_as_at_the_start() {
-            let gone = self.begun.gone(self.standing().waiting);
-            self.begun.deleted = self.begun.deleted.max(gone);
-        }
-        if self.is_stalled {
-            self.plan.lower_expectations(self.pods.pods());
-        }
-        self.blocked_at = None;
-    }
-
-    /// Returns whether the next move depends on the owners' desired replicas.
-    fn needs_owners(&self) -> bool {
-        self.policy.max_unavailable.is_some() || self.is_proving() || self.standing().remaining == 0
+    fn ready(&self) -> usize {
+        self.pods.pods().values().filter(|pod| pod.ready_since.is_some() && pod.gone_by.is_none()).count()
     }
 
     /// Returns whether a failure to read an owner is no failure of the step. With a budget, every read must succeed.
@@ -565,57 +458,11 @@ impl<P> Machine<P> {
         self.waits_since.take()
     }
 
-    /// Takes the reply for a pod of the wave. Returns whether the wave may send another deletion.
-    pub(crate) fn replied(&mut self, pod: &Pod, reply: Reply) -> bool {
-        let mut here = false;
-        if let Reply::Deleted { by, here: is_here } = reply {
-            // A deletion that another keeper has in flight may still fail.
-            here = is_here;
-            self.pods.record_deletion(&pod.uid, by);
-        }
-        self.begun.deleted += usize::from(here);
-        let needs_list = self.attempts.answered(pod, reply);
-        if let Phase::Sweeping(sweep) = &mut self.phase {
-            sweep.deleted += usize::from(here);
-            sweep.needs_list |= needs_list;
-        }
-        self.attempts.wave_goes_on()
-    }
-
-    fn end_wave(&mut self, sweep: Sweep, is_whole: bool, now: ServerTime) {
-        let refusal = self.attempts.end_wave();
-        let is_blocked =
-            refusal.as_ref().is_some_and(|error| matches!(error.cause, Cause::Blocked(_) | Cause::Refused(_)));
-        self.blocked_at = is_blocked.then(|| self.ready());
-        match refusal {
-            Some(error) if error.cause == Cause::Stopped => self.phase = Phase::Failing(error),
-            refusal => self.end_sweep(sweep, refusal, is_whole, now),
-        }
-    }
-
-    fn end_sweep(&mut self, sweep: Sweep, refusal: Option<Error>, is_whole: bool, now: ServerTime) {
-        let Sweep { next, remaining, lacking, is_moving, deleted, needs_list } = sweep;
-        if self.advance.note(deleted, remaining, lacking, now) {
-            self.pace.backoff.reset();
-        }
-        let is_cut_short = (!is_whole || needs_list) && refusal.is_none();
-        if is_cut_short && deleted == 0 {
-            // A write would say that nothing is in the way, until the next list shows whether something is.
-            return;
-        }
-        let is_blocked = refusal.as_ref().is_some_and(|error| matches!(error.cause, Cause::Blocked(_)));
-        let is_expected = is_blocked && (deleted > 0 || is_moving);
-        self.phase = Phase::Following(PassEnd { next, deleted, refusal, is_expected, is_cut_short });
-    }
-
-    /// Returns why the last wave did not delete all its pods.
-    pub(crate) fn hindrance(&self) -> Option<Hindrance<'_>> {
+    /// Returns why the last wave did not delete all its pods, or why the operator stops.
+    pub(crate) fn refusal(&self) -> Option<&Refusal> {
         match &self.phase {
-            Phase::Following(PassEnd { refusal: Some(error), is_expected, .. }) => {
-                Some(Hindrance { error, is_expected: *is_expected })
-            }
-            // The operator stops.
-            Phase::Failing(error) => Some(Hindrance { error, is_expected: true }),
+            Phase::Following(PassEnd { refusal, .. }) => refusal.as_ref(),
+            Phase::Failing(refusal) => Some(refusal),
             _ => None,
         }
     }
@@ -626,53 +473,9 @@ impl<P> Machine<P> {
         failed.map(|pod| &**pod).collect()
     }
 
-    fn ready(&self) -> usize {
-        self.pods.pods().values().filter(|pod| pod.ready_since.is_some() && pod.gone_by.is_none()).count()
-    }
-
-    /// Ends a pass: what came of it is written, now or later, and the next pass is due some time after.
-    fn end_pass(&mut self, end: PassEnd, now: Now) {
-        let PassEnd { next, deleted, refusal, is_cut_short, .. } = &end;
-        let is_open = self.pods.is_watched();
-        let mut delay = self.pace.after_pass(refusal.as_ref().map(|error| &error.cause), is_open, now.timer);
-        let wake_at = match next {
-            Move::Wait(until) => *until,
-            Move::Remove(_) | Move::Canary(_) | Move::Done => None,
-        };
-        let deadline = (!self.is_stalled).then(|| self.deadline());
-        if let Some(at) = wake_at.into_iter().chain(deadline).min() {
-            delay = delay.min(at.since(now.server).max(MIN_DELAY));
-        }
-        let due = (now.timer + delay).max(self.pace.pause.unwrap_or(now.timer));
-        // Every old pod is terminating, so the next write may be that the restart is over.
-        let is_calm = !is_cut_short && refusal.is_none() && !self.is_stalled;
-        let may_wait = is_calm && self.policy.max_unavailable.is_none() && *deleted > 0;
-        if may_wait && self.standing().waiting == 0 {
-            let write_at = now.timer + WRITE_DELAY;
-            self.unwritten = Some((write_at, due));
-            self.phase = Phase::Waiting(due.min(write_at));
-        } else {
-            self.phase = Phase::Reporting(end, due);
-        }
-    }
-
-    /// Records that the status says what the last wave deleted.
-    fn written(&mut self) {
-        let late = self.unwritten.take();
-        self.phase = match std::mem::replace(&mut self.phase, Phase::Leaving) {
-            Phase::Reporting(PassEnd { is_cut_short: false, .. }, due) => Phase::Waiting(due),
-            Phase::ReportingLate => match late {
-                Some((_, due)) if self.pods.is_watched() => Phase::Waiting(due),
-                // Nothing shows when the next pass is worth making.
-                _ => Phase::Leaving,
-            },
-            _ => Phase::Leaving,
-        };
-    }
-
     /// The time until the restart goes on does not count as a lack of progress.
     pub(crate) fn hold(&mut self) {
-        self.pods.follow(false, false);
+        self.pods.unfollow();
         self.unwritten = None;
         self.advance.hold();
     }

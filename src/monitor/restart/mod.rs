@@ -23,11 +23,21 @@ const SLACK: Duration = Duration::from_secs(1);
 /// The tolerated clock skew between two API servers.
 const SKEW: Duration = Duration::from_secs(10);
 
+/// The minimum wait for a time of the API server, whose times are whole seconds.
+const MIN_DELAY: Duration = Duration::from_secs(1);
+
 /// Both clocks at one moment. Waits use `timer`; whatever is compared with an object uses `server`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Now {
     pub(crate) timer: Instant,
     pub(crate) server: ServerTime,
+}
+
+impl Now {
+    /// Returns when the API server will have this time.
+    fn timer_at(self, time: ServerTime) -> Instant {
+        self.timer + time.since(self.server).max(MIN_DELAY)
+    }
 }
 
 #[cfg(test)]

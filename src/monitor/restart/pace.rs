@@ -36,6 +36,11 @@ impl Pace {
         self.pause.max(self.busy).filter(|until| *until > now)
     }
 
+    /// Returns this time, or that after the pause if it is later.
+    pub(crate) fn after_pause(&self, at: Instant) -> Instant {
+        at.max(self.pause.unwrap_or(at))
+    }
+
     pub(crate) fn after_pass(&mut self, refusal: Option<&Cause>, is_watched: bool, now: Instant) -> Duration {
         let delay = match refusal {
             None if is_watched => OWNER_INTERVAL,

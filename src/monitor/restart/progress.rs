@@ -26,10 +26,10 @@ pub(crate) struct Advance {
 }
 
 /// The error that kept a wave from deleting its pods.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Hindrance<'a> {
-    pub(crate) error: &'a Error,
-    /// Whether the refusal is expected: a PodDisruptionBudget allows one eviction after the other.
+#[derive(Clone, Debug)]
+pub(crate) struct Refusal {
+    pub(crate) error: Error,
+    /// A PodDisruptionBudget lets pods go one after the other, as intended: one has gone, or some are terminating.
     pub(crate) is_expected: bool,
 }
 
@@ -97,10 +97,10 @@ fn causes(unavailable: &[&Pod]) -> String {
 pub(crate) fn situation<'a>(
     policy: &Policy,
     progress: Progress,
-    hindrance: Option<Hindrance<'a>>,
+    refusal: Option<&'a Refusal>,
     is_stalled: bool,
 ) -> Situation<'a> {
-    let Some(Hindrance { error, is_expected }) = hindrance else {
+    let Some(Refusal { error, is_expected }) = refusal else {
         return match is_stalled {
             true => Situation::ProgressDeadlineExceeded(progress, None),
             false => Situation::RestartInProgress(progress),
@@ -109,7 +109,7 @@ pub(crate) fn situation<'a>(
     match &error.cause {
         _ if is_stalled => Situation::ProgressDeadlineExceeded(progress, Some(error)),
         Cause::Forbidden(_) => Situation::Forbidden(error),
-        _ if is_expected => Situation::RestartInProgress(progress),
+        _ if *is_expected => Situation::RestartInProgress(progress),
         Cause::Blocked(_) => Situation::EvictionBlocked(progress, error),
         // The API server answers 500 to an eviction if two PodDisruptionBudgets select the pod.
         Cause::Refused(_) if policy.deletion_policy == DeletionPolicy::Evict => {
@@ -204,8 +204,8 @@ mod tests {
         let progress = Progress::new(&begun());
         let error = cause.map(|(cause, _)| Action::new("list", PODS).failed(cause.clone()));
         let is_expected = cause.is_some_and(|(_, is_expected)| is_expected);
-        let hindrance = error.as_ref().map(|error| Hindrance { error, is_expected });
-        let situation = format!("{:?}", situation(policy, progress, hindrance, is_stalled));
+        let refusal = error.map(|error| Refusal { error, is_expected });
+        let situation = format!("{:?}", situation(policy, progress, refusal.as_ref(), is_stalled));
         situation.split('(').next().unwrap_or_default().to_owned()
     }
 

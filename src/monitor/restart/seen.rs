@@ -76,6 +76,11 @@ impl Seen {
         self.watch.iter_mut().for_each(|watch| watch.is_current = false);
     }
 
+    /// Takes that no watch follows the pods.
+    pub(super) fn unfollow(&mut self) {
+        self.watch = None;
+    }
+
     /// Takes that a watch follows the pods, which may begin with the last list, or that none does.
     pub(super) fn follow(&mut self, is_open: bool, is_new: bool) {
         let is_current = is_new || self.watch.is_some_and(|watch| watch.is_current);

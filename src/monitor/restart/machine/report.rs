@@ -2,11 +2,10 @@
 
 use std::time::Duration;
 
-use super::Machine;
-use crate::kube::error::Error;
+use super::{Draft, Machine};
 use crate::monitor::report::{Progress, Situation};
 use crate::monitor::restart::plan::Skipped;
-use crate::monitor::restart::progress::{Hindrance, situation};
+use crate::monitor::restart::progress::{Refusal, situation};
 use crate::monitor::restart::standing::{Move, Standing};
 use crate::monitor::spec::Policy;
 use crate::monitor::status::{Begun, Canary, CanaryState};
@@ -14,9 +13,9 @@ use crate::monitor::status::{Begun, Canary, CanaryState};
 /// What is written about a restart.
 pub(crate) struct Report {
     pub(crate) begun: Begun,
-    pub(super) progress: Progress,
-    pub(super) refusal: Option<(Error, bool)>,
-    pub(super) is_stalled: bool,
+    progress: Progress,
+    refusal: Option<Refusal>,
+    is_stalled: bool,
 }
 
 /// How a restart has ended.
@@ -35,17 +34,20 @@ impl Report {
         if let Some(Canary { state: CanaryState::Failed { message }, .. }) = &self.begun.canary {
             return Situation::CanaryFailed(message);
         }
-        let hindrance =
-            self.refusal.as_ref().map(|(error, is_expected)| Hindrance { error, is_expected: *is_expected });
-        situation(policy, self.progress.clone(), hindrance, self.is_stalled)
+        situation(policy, self.progress.clone(), self.refusal.as_ref(), self.is_stalled)
     }
 }
 
 impl<P> Machine<P> {
-    pub(super) fn report(&self) -> Report {
+    pub(super) fn report(&self, draft: &Draft) -> Report {
         let standing = self.standing();
         let progress = Progress::of(&self.begun, &standing).also_selected_by(&self.others);
-        Report { begun: self.recorded(self.begun.clone(), &standing), progress, refusal: None, is_stalled: false }
+        let progress = progress.not_deleted(self.undeleted().into_iter());
+        let mut begun = self.recorded(self.begun.clone(), &standing);
+        if let Some((canary, state)) = begun.canary.as_mut().zip(draft.canary.clone()) {
+            canary.state = state;
+        }
+        Report { begun, progress, refusal: draft.refusal.clone(), is_stalled: self.is_stalled }
     }
 
     /// Returns what to write about the restart by the pods as last seen.
@@ -65,7 +67,8 @@ impl<P> Machine<P> {
 
     /// Returns how the restart ends. It skipped the pods that were exempt when it began, or have become so since. After an
     /// edit of the selector nobody knows about the pods that are not selected any more, so only the deleted ones count.
-    pub(super) fn over(&self, stuck: Vec<String>) -> Over {
+    pub(super) fn over(&self) -> Over {
+        let stuck = self.standing().stuck.into_iter().map(str::to_owned).collect();
         let begun = self.begun.clone();
         let left = self.plan.left_alone(&self.policy, self.pods.pods(), self.own_pod.as_ref());
         let planned = if self.selects_as_at_the_start() { begun.pods } else { begun.deleted };
@@ -89,7 +92,6 @@ impl<P> Machine<P> {
 
     /// Returns how a restart whose canary has failed ends, once its owners have been read, if it does.
     pub(crate) fn over_without_canary(&self) -> Option<Over> {
-        let Standing { next, stuck, .. } = self.standing();
-        (next == Move::Done).then(|| self.over(stuck.into_iter().map(str::to_owned).collect()))
+        (self.standing().next == Move::Done).then(|| self.over())
     }
 }

@@ -1,0 +1,198 @@
+//! One pass: a look at the pods, and what comes of it.
+
+use std::time::Duration;
+
+use super::{Basis, Do, Draft, IsUnderWay, Machine, PassEnd, Phase, Sweep};
+use crate::kube::ServerTime;
+use crate::kube::error::{Cause, Error};
+use crate::kube::objects::Pod;
+use crate::monitor::restart::Now;
+use crate::monitor::restart::progress::Refusal;
+use crate::monitor::restart::standing::{Move, Standing};
+use crate::monitor::restart::wave::Reply;
+use crate::monitor::status::CanaryState;
+
+/// The write about the last wave waits for this long, or it would compete with the deletions of other restarts: 50
+/// restarts at once, which share an edit, delete their last pod in 1.3 times the time of the floor in BENCHMARKS.md
+/// instead of 1.6.
+const WRITE_DELAY: Duration = Duration::from_secs(1);
+
+impl<P> Machine<P> {
+    pub(super) fn rest(&mut self, now: Now) -> Do<P> {
+        self.phase = Phase::Resting;
+        let is_watched = self.pods.is_watched_since_the_list();
+        if is_watched && self.pods.is_unread() {
+            return Do::ReadWatch;
+        }
+        if let Some((_, due)) = self.unwritten.take_if(|(write_at, _)| *write_at <= now.timer) {
+            self.phase = Phase::Reporting(Draft::default(), Some(due));
+            return self.next(now);
+        }
+        if is_watched && self.standing().next.is_shown_by_watch() {
+            // No old pod is left according to the watch, so the pass only reads the owners and writes the status.
+            self.phase = Phase::Passing(Basis::Watch, false);
+            return self.next(now);
+        }
+        if let Some(until) = self.pace.not_before(now.timer) {
+            return Do::Pause(self.unwritten.map_or(until, |(write_at, _)| write_at.min(until)));
+        }
+        match self.lacks_turn() {
+            Some(owners) => Do::TakeTurn { owners, is_listed: false },
+            None => Do::List,
+        }
+    }
+
+    pub(super) fn pass(&mut self, basis: Basis<P>, is_under_way: IsUnderWay, now: Now) -> Do<P> {
+        if matches!(basis, Basis::List)
+            && let Some(owners) = self.lacks_turn()
+        {
+            // The pods have other owners now, and this list may not show the deletions of other turns with them.
+            self.phase = Phase::Passing(basis, is_under_way);
+            return Do::TakeTurn { owners, is_listed: true };
+        }
+        if !self.is_intended {
+            self.phase = Phase::Passing(basis, is_under_way);
+            return Do::Intend(self.begun.clone());
+        }
+        if !is_under_way {
+            self.begin_pass(now.server);
+            if self.needs_owners() {
+                self.phase = Phase::Passing(basis, true);
+                return Do::ReadOwners(self.owners_to_read());
+            }
+        }
+        if matches!(basis, Basis::Watch) {
+            if !self.pods.is_watched_since_the_list() {
+                return Do::Decide;
+            }
+            if self.pods.is_unread() {
+                self.phase = Phase::Passing(basis, true);
+                return Do::ReadWatch;
+            }
+        }
+        self.act(basis, now)
+    }
+
+    /// Makes the next move.
+    fn act(&mut self, basis: Basis<P>, now: Now) -> Do<P> {
+        let Standing { next, remaining, lacking, on_their_way, .. } = self.standing();
+        let is_moving = on_their_way > 0;
+        let sweep = Sweep { wakes_at: None, remaining, lacking, is_moving, deleted: 0, needs_list: false };
+        match (next, basis) {
+            (Move::Done, _) => Do::Complete(self.over()),
+            // To delete pods, and to pass or fail a canary, takes a list.
+            (Move::Remove(_) | Move::Canary(CanaryState::Passed | CanaryState::Failed { .. }), Basis::Watch) => {
+                Do::Decide
+            }
+            (Move::Canary(state), _) => {
+                (self.is_stalled, self.unwritten) = (false, None);
+                self.phase = Phase::Reporting(Draft { canary: Some(state), ..Draft::default() }, None);
+                self.next(now)
+            }
+            (Move::Remove(uids), Basis::Cleared(proof)) => {
+                let pods = uids.iter().filter_map(|uid| self.pods.pods().get(uid)).cloned().collect();
+                let wave = self.attempts.begin_wave(&self.policy, pods);
+                self.phase = Phase::Sweeping(sweep);
+                Do::Remove(wave, proof)
+            }
+            (Move::Remove(_), Basis::List) => {
+                self.phase = Phase::Passing(Basis::List, true);
+                Do::Confirm
+            }
+            (Move::Wait(wakes_at), _) => {
+                self.end_sweep(Sweep { wakes_at, ..sweep }, None, true, now.server);
+                self.next(now)
+            }
+        }
+    }
+
+    /// Begins a pass. Deletions that an earlier process may have made count as deletions of this restart.
+    fn begin_pass(&mut self, now: ServerTime) {
+        self.advance.take_up(now);
+        if std::mem::take(&mut self.is_resumed) && self.selects_as_at_the_start() {
+            let gone = self.begun.gone(self.standing().waiting);
+            self.begun.deleted = self.begun.deleted.max(gone);
+        }
+        if self.is_stalled {
+            self.plan.lower_expectations(self.pods.pods());
+        }
+        self.blocked_at = None;
+    }
+
+    /// Returns whether the next move depends on the owners' desired replicas.
+    fn needs_owners(&self) -> bool {
+        self.policy.max_unavailable.is_some() || self.is_proving() || self.standing().remaining == 0
+    }
+
+    /// Takes the reply for a pod of the wave. Returns whether the wave may send another deletion.
+    pub(crate) fn replied(&mut self, pod: &Pod, reply: Reply) -> bool {
+        let mut here = false;
+        if let Reply::Deleted { by, here: is_here } = reply {
+            // A deletion that another keeper has in flight may still fail.
+            here = is_here;
+            self.pods.record_deletion(&pod.uid, by);
+        }
+        self.begun.deleted += usize::from(here);
+        let needs_list = self.attempts.answered(pod, reply);
+        if let Phase::Sweeping(sweep) = &mut self.phase {
+            sweep.deleted += usize::from(here);
+            sweep.needs_list |= needs_list;
+        }
+        self.attempts.wave_goes_on()
+    }
+
+    pub(super) fn end_wave(&mut self, sweep: Sweep, is_whole: bool, now: ServerTime) {
+        let refusal = self.attempts.end_wave();
+        let is_blocked =
+            refusal.as_ref().is_some_and(|error| matches!(error.cause, Cause::Blocked(_) | Cause::Refused(_)));
+        self.blocked_at = is_blocked.then(|| self.ready());
+        match refusal {
+            Some(error) if error.cause == Cause::Stopped => {
+                self.phase = Phase::Failing(Refusal { error, is_expected: true });
+            }
+            refusal => self.end_sweep(sweep, refusal, is_whole, now),
+        }
+    }
+
+    fn end_sweep(&mut self, sweep: Sweep, refusal: Option<Error>, is_whole: bool, now: ServerTime) {
+        let Sweep { wakes_at, remaining, lacking, is_moving, deleted, needs_list } = sweep;
+        if self.advance.note(deleted, remaining, lacking, now) {
+            self.pace.backoff.reset();
+        }
+        let has_deleted = deleted > 0;
+        let is_cut_short = (!is_whole || needs_list) && refusal.is_none();
+        if is_cut_short && !has_deleted {
+            // A write would say that nothing is in the way, until the next list shows whether something is.
+            self.phase = Phase::Leaving;
+            return;
+        }
+        let refusal = refusal.map(|error| {
+            let is_expected = matches!(error.cause, Cause::Blocked(_)) && (has_deleted || is_moving);
+            Refusal { error, is_expected }
+        });
+        self.is_stalled = now >= self.deadline();
+        self.phase = Phase::Following(PassEnd { wakes_at, has_deleted, refusal, is_cut_short });
+    }
+
+    /// Ends a pass: what came of it is written, now or later, and the next pass is due some time after.
+    pub(super) fn end_pass(&mut self, end: PassEnd, now: Now) {
+        let PassEnd { wakes_at, has_deleted, refusal, is_cut_short } = end;
+        let cause = refusal.as_ref().map(|refusal| &refusal.error.cause);
+        let delay = self.pace.after_pass(cause, self.pods.is_watched(), now.timer);
+        let deadline = (!self.is_stalled).then(|| self.deadline());
+        let wakes_at = wakes_at.into_iter().chain(deadline).min().map(|at| now.timer_at(at));
+        let due = self.pace.after_pause(wakes_at.into_iter().fold(now.timer + delay, Ord::min));
+        // Every old pod is terminating, so the next write may be that the restart is over.
+        let is_calm = !is_cut_short && refusal.is_none() && !self.is_stalled;
+        let may_wait = is_calm && self.policy.max_unavailable.is_none() && has_deleted;
+        if may_wait && self.standing().waiting == 0 {
+            let write_at = now.timer + WRITE_DELAY;
+            self.unwritten = Some((write_at, due));
+            self.phase = Phase::Waiting(due.min(write_at));
+        } else {
+            self.unwritten = None;
+            let draft = Draft { refusal, canary: None };
+            self.phase = Phase::Reporting(draft, (!is_cut_short).then_some(due));
+        }
+    }
+}
