@@ -180,20 +180,6 @@ fn a_revert_that_is_recorded_late_counts_from_its_reading() {
     play_well(&Story { monitors: vec![(1, None)], pace, ..story(&moves) });
 }
 
-/// When no pod was ready at the start, only the list of pods shows that the restart is not over.
-#[test]
-fn a_failed_list_is_not_an_empty_one() {
-    let new_pods_stay_unready =
-        [Wait(200), spec(Edit::Select(Pods::Back)), NewPodsStayUnready(true), KillPod(2), KillPod(2)];
-    let not_deleted = [1, 2].map(|nth| Request(First, RequestKind::Delete, nth, Fate::NotSent));
-    let not_listed = Request(First, RequestKind::ListPods, 2, Fate::NotSent);
-    let moves =
-        [&new_pods_stay_unready[..], &[Wait(200), not_listed], &not_deleted, &[EditContent(SETTINGS, 'b'), Wait(5000)]]
-            .concat();
-    let played = play_well(&story(&moves));
-    assert_eq!(played.ledger.deletions.len(), 2, "both pods are deleted in the end");
-}
-
 /// A list from before the GET would miss a pod created in between with the old content.
 #[test]
 fn a_pod_that_is_born_while_pods_are_listed_is_not_missed() {
@@ -213,15 +199,6 @@ fn a_restart_is_not_over_by_pods_from_before_a_failed_write() {
     let moves = [&begun[..], &refused, &unready].concat();
     let pace = Pace { creation: 0, readiness: 300, termination: 0 };
     play_well(&Story { pace, ..story(&moves) });
-}
-
-/// An unanswered deletion may still be carried out: no other pod goes before it.
-#[test]
-fn an_unanswered_deletion_may_still_be_carried_out() {
-    let late = Request(First, RequestKind::Delete, 1, Fate::Late(40_000));
-    let moves = [Wait(200), late, EditContent(SETTINGS, 'b'), Wait(100_000)];
-    let pace = Pace { creation: 0, readiness: 5000, termination: 3000 };
-    play_well(&Story { monitors: vec![(0, Some(PodCount::Pods(1)))], pace, ..story(&moves) });
 }
 
 /// Each change begins a quiet period of its own, whatever happened to the write that recorded it.
@@ -634,15 +611,6 @@ fn a_row_of_evictions_ends_when_the_server_is_busy_or_refuses() {
     assert!(last.len() == 3 && last[0] == last[2] && last[0] != last[1], "who was refused goes last: {last:?}");
 }
 
-/// It may still be carried out, and keeps its part of the budget.
-#[test]
-fn no_pod_goes_before_one_whose_deletion_was_not_answered() {
-    let unanswered = Request(First, RequestKind::Delete, 1, Fate::ProxyError);
-    let moves = [unanswered, EditContent(SETTINGS, 'b'), Wait(20_000)];
-    let asked = asked(Owners::One, Edit::MaxUnavailable(Some(PodCount::Pods(1))), &moves);
-    assert!(asked.len() == 3 && asked[0] == asked[1] && asked[1] != asked[2], "{asked:?}");
-}
-
 /// Another process has read later content as the baseline.
 #[test]
 fn what_another_process_has_read_is_read_before_a_conflict_is_resolved() {
@@ -814,14 +782,6 @@ fn a_request_makes_no_loop() {
     let mut at = deleted_at(&[], &moves);
     at.dedup();
     assert_eq!(at, [0, 5, 10, 15, 20, 25, 30, 66]);
-}
-
-/// After five seconds the other pod goes.
-#[test]
-fn canaries_go_first_and_the_others_follow_once_the_canaries_stayed_available() {
-    assert_eq!(deleted_at(&[CANARY], &[EDIT, Wait(60_000)]), [0, 6]);
-    let restarted = [EDIT, Wait(1000), Stop(First), Wait(1000), Start(First), Wait(60_000)];
-    assert_eq!(deleted_at(&[CANARY], &restarted), [0, 6], "whoever has seen it");
 }
 
 /// Without a watch on the pods, passes follow each other with backoff, up to half a minute apart.

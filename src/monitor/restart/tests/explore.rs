@@ -26,6 +26,8 @@ use crate::monitor::status::{Begun, CanaryState, Why};
 
 /// The most questions in a course. A smooth one takes fewer than 100.
 const HORIZON: usize = 1000;
+/// How long a canary must stay available, in seconds.
+const BAKE: i64 = 5;
 
 /// A restart, with what its process knows and what the status has.
 #[derive(Clone)]
@@ -307,6 +309,13 @@ impl<'a> Course<'a> {
         }
     }
 
+    fn check_canary(&self, next: &Begun) {
+        let Actor { eyes, begun, .. } = &self.actors[self.active];
+        let has_passed = |begun: &Begun| begun.canary.as_ref().is_some_and(|its| its.state == CanaryState::Passed);
+        let is_right = has_passed(begun) || !has_passed(next) || eyes.have_baked(BAKE, self.world.second());
+        self.check(is_right, "a canary passes once it has baked");
+    }
+
     /// Returns whether the whole course is over, now that the active restart is.
     fn is_done(&mut self) -> bool {
         self.actor().mood = Mood::Done;
@@ -444,6 +453,7 @@ impl Explorer {
                 self.fails(before, "the write fails");
                 self.fails_and_crashes(before, "the write fails");
                 course.end_turn();
+                course.check_canary(&report.begun);
                 course.actor().begun = report.begun;
                 course.hear(News::Written);
                 // Nothing more is asked of a restart whose canary has failed, which is a decision of its own.
@@ -547,7 +557,8 @@ impl Explorer {
 #[test]
 fn every_course_with_few_deviations_keeps_the_rules_and_ends() {
     let most = |name: &str| std::env::var(name).map_or(2, |most| most.parse().unwrap());
-    let (rolling, canary) = (r#","maxUnavailable":1"#, r#","canary":{"pods":1,"bakeSeconds":5}"#);
+    let rolling = r#","maxUnavailable":1"#;
+    let canary = &format!(r#","canary":{{"pods":1,"bakeSeconds":{BAKE}}}"#);
     let explore = |fields: &str, restarts: usize, most: usize, takes_over: bool| {
         let spec = format!(r#"{{"configMap":"a","podSelector":{{"app":"web"}}{fields}}}"#);
         let policy = Policy::of(Some(&RawValue::from_string(spec).unwrap())).unwrap();

@@ -231,6 +231,12 @@ impl Eyes {
         OLD - self.shown().filter(|(pod, model)| *pod < OLD && model.stage != Stage::Terminating).count()
     }
 
+    /// Returns whether there are new pods, all of which have been ready for this many seconds.
+    pub(super) fn have_baked(&self, seconds: i64, now: i64) -> bool {
+        let mut new = self.shown().filter(|(pod, _)| *pod >= OLD).peekable();
+        new.peek().is_some() && new.all(|(_, model)| model.stage == Stage::Ready && now - model.since >= seconds)
+    }
+
     /// Returns whether the restart is over.
     pub(super) fn is_over(&self) -> bool {
         let is_left = self.shown().any(|(pod, _)| pod < OLD);
