@@ -6,7 +6,6 @@ use tokio::sync::watch;
 use super::context::Context;
 use super::latest::Latest;
 use super::limits::{Owners, Slot, Turn};
-use super::memory::Confirmed;
 use super::shared::{Shared, SourceInterest};
 
 pub(crate) struct Scheduling {
@@ -15,12 +14,6 @@ pub(crate) struct Scheduling {
     interest: Box<[SourceInterest]>,
     pub(crate) turn: Option<Turn>,
     pub(crate) slot: Option<Slot>,
-}
-
-/// The check that stops a wave: its decision is stale once the keeper has something newer to handle.
-pub(crate) struct StopCheck {
-    latest: watch::Receiver<Latest>,
-    confirmed: Confirmed,
 }
 
 impl Scheduling {
@@ -47,8 +40,9 @@ impl Scheduling {
         true
     }
 
-    pub(crate) fn stop_check(&self, confirmed: Confirmed) -> StopCheck {
-        StopCheck { latest: self.latest.clone(), confirmed }
+    /// Returns a receiver that has seen what this one has.
+    pub(crate) fn receiver(&self) -> watch::Receiver<Latest> {
+        self.latest.clone()
     }
 
     /// Registers interest in the keeper's sources, so that a GET by another keeper also serves this one while it waits
@@ -93,21 +87,5 @@ impl Scheduling {
             }
         }
         self.turn.is_some()
-    }
-}
-
-impl StopCheck {
-    pub(crate) fn is_stale(&self) -> bool {
-        self.latest.has_changed().unwrap_or(false)
-    }
-
-    /// Returns whether the wave may send its next request. A doorbell does not stop the first one: otherwise a
-    /// ConfigMap that changes all the time would block every restart.
-    pub(crate) fn allows_request(&self, is_first: bool) -> bool {
-        match self.latest.has_changed() {
-            Ok(false) => true,
-            Ok(true) => is_first && self.latest.borrow().generation == self.confirmed.generation(),
-            Err(_) => false,
-        }
     }
 }

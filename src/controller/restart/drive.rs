@@ -52,15 +52,16 @@ impl Drive<'_, '_> {
                 Do::List => {
                     // This is the last list of the pass, so the pass uses only what it shows.
                     let (listing, interest) = list_pods(context, policy, timer_now()).await?;
-                    self.watched.take_list(listing, interest, &context.name)
+                    self.watched.take_list(listing, interest, context);
+                    continue;
                 }
                 Do::ReadOwners(queries) => {
                     let (states, took) = self.read_owners(queries).await?;
                     News::OwnersRead { states, took }
                 }
-                Do::Intend(begun) => News::Cleared(self.intend(begun).await?),
+                Do::Intend(begun) => News::Confirmed(self.intend(begun).await?),
                 Do::Confirm => match self.step.confirm().await? {
-                    Confirmation::Confirmed(confirmed) => News::Cleared(confirmed),
+                    Confirmation::Confirmed(confirmed) => News::Confirmed(confirmed),
                     Confirmation::Changed => return Ok(Requeue::Now),
                     Confirmation::Gone => {
                         self.watched.hold();

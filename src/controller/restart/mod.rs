@@ -20,7 +20,7 @@ use self::drive::{Drive, skipped};
 pub(crate) use self::lists::count;
 use self::lists::{Planner, list_pods};
 use self::watched::Watched;
-use super::clock::{self, timer_now};
+use super::clock::timer_now;
 use super::requeue::Requeue;
 use super::step::{Step, quiet_period};
 use crate::kube::ServerTime;
@@ -139,8 +139,7 @@ impl Restarts {
         self.begun_at = Some(machine.started_at());
         let mut watched = Watched::new(machine);
         watched.started = notices.iter().find(|notice| notice.reason == "RestartStarted").cloned();
-        let listed = watched.take_list(listing, interest, &context.name);
-        watched.machine.heard(listed, clock::now(&context.client));
+        watched.take_list(listing, interest, context);
         let requeue = Drive { step: &mut step, watched: &mut watched, notices: &notices }.run().await;
         step.scheduling.end_turn();
         // Until the status has this restart, the one before may still be recorded.
@@ -222,8 +221,7 @@ impl Restarts {
             let (context, policy) = (step.context, step.policy);
             let Some(watched) = self.known(&step).await? else { return Ok(Requeue::Now) };
             let (listing, interest) = list_pods(context, policy, now).await?;
-            let listed = watched.take_list(listing, interest, &context.name);
-            watched.machine.heard(listed, clock::now(&context.client));
+            watched.take_list(listing, interest, context);
             let drive = Drive { step: &mut step, watched, notices: &[] };
             if let Some(requeue) = drive.complete_if_over().await? {
                 return Ok(requeue);

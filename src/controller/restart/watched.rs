@@ -12,6 +12,7 @@ use tokio::time::sleep_until;
 
 use super::pod_watch::PodWatch;
 use crate::controller::clock::{self, timer_now};
+use crate::controller::context::Context;
 use crate::controller::limits::Limits;
 use crate::controller::memory::Confirmed;
 use crate::controller::shared::{ListInterest, Listing, MAX_LAG, PodEvent};
@@ -128,19 +129,14 @@ impl Watched {
         }
     }
 
-    /// Takes a list, from which a watch may continue, and returns its pods.
-    pub(super) fn take_list(
-        &mut self,
-        listing: Arc<Listing>,
-        interest: ListInterest,
-        own_name: &str,
-    ) -> News<Confirmed> {
+    /// Takes a list, from which a watch may continue.
+    pub(super) fn take_list(&mut self, listing: Arc<Listing>, interest: ListInterest, context: &Context) {
         self.listed_at = listing.began;
-        let others = listing.selected_by.iter().filter(|name| ***name != *own_name);
+        let others = listing.selected_by.iter().filter(|name| **name != context.name);
         self.machine.also_selected_by(others.cloned().collect());
-        let news = News::Listed { pods: listing.pods.clone(), at: listing.at, took: listing.took };
+        let listed = News::Listed { pods: listing.pods.clone(), at: listing.at, took: listing.took };
+        self.machine.heard(listed, clock::now(&context.client));
         self.listing = Some((listing, interest));
-        news
     }
 
     /// Returns how many turns had ended when the last list began.

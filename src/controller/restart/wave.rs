@@ -6,14 +6,15 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use futures_util::{StreamExt, stream};
+use tokio::sync::watch;
 use tokio::time::sleep;
 use tracing::{debug, info};
 
 use crate::controller::clock::timer_now;
 use crate::controller::context::Context;
+use crate::controller::latest::Latest;
 use crate::controller::limits::share_of_wave;
 use crate::controller::memory::Confirmed;
-use crate::controller::scheduling::StopCheck;
 use crate::controller::step::Step;
 use crate::kube::client::Preconditions;
 use crate::kube::error::Cause;
@@ -43,6 +44,12 @@ struct Wavefront<'a> {
     is_over: AtomicBool,
 }
 
+/// The check that stops a wave: its decision is stale once the keeper has something newer to handle.
+struct StopCheck {
+    latest: watch::Receiver<Latest>,
+    confirmed: Confirmed,
+}
+
 /// Sends the deletions of a wave whose pods were listed at this time, and tells each answer to `hear`, which returns
 /// whether the wave goes on. Returns false if the wave was cut short: the keeper has something newer to handle, or the
 /// wave took too long for the keepers that wait.
@@ -57,7 +64,7 @@ pub(super) async fn send(
     let front = Wavefront {
         context,
         policy,
-        stop_check: scheduling.stop_check(confirmed),
+        stop_check: StopCheck { latest: scheduling.receiver(), confirmed },
         listed,
         began: timer_now(),
         sent: AtomicUsize::new(0),
@@ -165,5 +172,21 @@ impl Wavefront<'_> {
     fn has_lasted_long(&self) -> bool {
         self.policy.deletion_policy == DeletionPolicy::Evict
             && timer_now().saturating_duration_since(self.began) >= MAX_EVICTION_TIME
+    }
+}
+
+impl StopCheck {
+    fn is_stale(&self) -> bool {
+        self.latest.has_changed().unwrap_or(false)
+    }
+
+    /// Returns whether the wave may send its next request. A doorbell does not stop the first one: otherwise a
+    /// ConfigMap that changes all the time would block every restart.
+    fn allows_request(&self, is_first: bool) -> bool {
+        match self.latest.has_changed() {
+            Ok(false) => true,
+            Ok(true) => is_first && self.latest.borrow().generation == self.confirmed.generation(),
+            Err(_) => false,
+        }
     }
 }

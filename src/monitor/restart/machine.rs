@@ -14,14 +14,13 @@ use std::time::{Duration, Instant};
 
 pub(crate) use self::report::{Over, Report};
 use super::Now;
-use super::attempts::Attempts;
 use super::canary::CanarySight;
 use super::pace::Pace;
 use super::plan::Plan;
 use super::progress::{Advance, Refusal};
 use super::seen::{Seen, View};
 use super::standing::{Move, OwnerQuery, OwnerStates, Sight, Standing};
-use super::wave::Wave;
+use super::wave::{Attempts, Wave};
 use crate::kube::error::{Cause, Error};
 use crate::kube::objects::{Owner, Pod};
 use crate::kube::{ResourceVersion, ServerTime, Uid};
@@ -142,7 +141,7 @@ pub(crate) enum News<P> {
         took: Duration,
     },
     /// Pods may be deleted.
-    Cleared(P),
+    Confirmed(P),
     /// The wave is over. `is_whole`: it was not cut short.
     WaveOver {
         is_whole: bool,
@@ -159,22 +158,27 @@ pub(crate) enum News<P> {
 enum Phase<P> {
     /// A step begins.
     Resting,
-    /// A pass knows its pods.
-    Passing(Basis<P>, IsUnderWay),
-    Sweeping(Sweep),
+    /// A pass knows its pods. Once it has begun, its owners were asked for, or need not be.
+    Passing {
+        basis: Basis<P>,
+        has_begun: bool,
+    },
+    /// A wave is under way.
+    Deleting(Pass),
     /// The pass is over, and a watch is to follow the pods.
     Following(PassEnd),
     /// A write comes first. The next pass is due at this time; without one, at once.
-    Reporting(Draft, Option<Instant>),
+    Reporting {
+        refusal: Option<Refusal>,
+        canary: Option<CanaryState>,
+        then: Option<Instant>,
+    },
     Waiting(Instant),
     /// Another pass is worth making at this time.
     Waking(Instant),
     Leaving,
     Failing(Refusal),
 }
-
-/// Whether a pass has begun: its owners were asked for, or need not be.
-type IsUnderWay = bool;
 
 /// How a pass knows its pods, and so what it may do.
 #[cfg_attr(test, derive(Clone))]
@@ -183,12 +187,12 @@ enum Basis<P> {
     Watch,
     List,
     /// From a list, after which the intent was written, or the ConfigMonitor was read.
-    Cleared(P),
+    Confirmed(P),
 }
 
-/// A wave under way. A pass that only waits is an empty one.
+/// How things stood when a pass began to delete or to wait, and what it has deleted.
 #[cfg_attr(test, derive(Clone))]
-struct Sweep {
+struct Pass {
     wakes_at: Option<ServerTime>,
     remaining: usize,
     lacking: usize,
@@ -206,14 +210,6 @@ struct PassEnd {
     refusal: Option<Refusal>,
     /// The next step follows at once.
     is_cut_short: bool,
-}
-
-/// What a report says beside how the restart stands.
-#[cfg_attr(test, derive(Clone))]
-#[derive(Default)]
-struct Draft {
-    refusal: Option<Refusal>,
-    canary: Option<CanaryState>,
 }
 
 impl<P> Machine<P> {
@@ -309,14 +305,14 @@ impl<P> Machine<P> {
     pub(crate) fn next(&mut self, now: Now) -> Do<P> {
         match std::mem::replace(&mut self.phase, Phase::Leaving) {
             Phase::Resting => self.rest(now),
-            Phase::Passing(basis, is_under_way) => self.pass(basis, is_under_way, now),
+            Phase::Passing { basis, has_begun } => self.pass(basis, has_begun, now),
             Phase::Following(end) => {
                 self.phase = Phase::Following(end);
                 Do::Follow(!self.is_stalled)
             }
-            Phase::Reporting(draft, then) => {
-                let report = self.report(&draft);
-                self.phase = Phase::Reporting(draft, then);
+            Phase::Reporting { refusal, canary, then } => {
+                let report = self.report(refusal.as_ref(), canary.as_ref());
+                self.phase = Phase::Reporting { refusal, canary, then };
                 Do::Write(report)
             }
             Phase::Waiting(until) => {
@@ -329,7 +325,7 @@ impl<P> Machine<P> {
             }
             Phase::Failing(Refusal { error, .. }) => Do::Fail(error),
             // The next step resumes.
-            Phase::Sweeping(_) | Phase::Leaving => Do::Decide,
+            Phase::Deleting(_) | Phase::Leaving => Do::Decide,
         }
     }
 
@@ -347,18 +343,18 @@ impl<P> Machine<P> {
             News::Turn(owners) => self.turn = Some(owners),
             News::Listed { pods, at, took } => {
                 self.listed(&pods, at, took, now.timer);
-                self.phase = Phase::Passing(Basis::List, false);
+                self.phase = Phase::Passing { basis: Basis::List, has_begun: false };
             }
             News::OwnersRead { states, took } => self.owners_read(states, took, now.timer),
-            News::Cleared(proof) => {
+            News::Confirmed(proof) => {
                 self.is_intended = true;
-                if let Phase::Passing(basis, _) = &mut self.phase {
-                    *basis = Basis::Cleared(proof);
+                if let Phase::Passing { basis, .. } = &mut self.phase {
+                    *basis = Basis::Confirmed(proof);
                 }
             }
             News::WaveOver { is_whole } => {
-                if let Phase::Sweeping(sweep) = std::mem::replace(&mut self.phase, Phase::Leaving) {
-                    self.end_wave(sweep, is_whole, now.server);
+                if let Phase::Deleting(pass) = std::mem::replace(&mut self.phase, Phase::Leaving) {
+                    self.end_wave(pass, is_whole, now.server);
                 }
             }
             News::Following { is_open, is_new } => {
@@ -369,7 +365,7 @@ impl<P> Machine<P> {
             }
             News::Written => {
                 self.phase = match std::mem::replace(&mut self.phase, Phase::Leaving) {
-                    Phase::Reporting(_, Some(due)) => Phase::Waiting(due),
+                    Phase::Reporting { then: Some(due), .. } => Phase::Waiting(due),
                     _ => Phase::Leaving,
                 }
             }

@@ -2,7 +2,6 @@
 //!
 //! No I/O and no clock: pods, owners, answers and times come as arguments. `controller::restart` asks and carries out.
 
-mod attempts;
 mod budget;
 mod canary;
 pub(crate) mod machine;

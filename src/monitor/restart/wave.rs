@@ -1,12 +1,19 @@
-//! A wave of a restart: the deletions that are sent before anything else is decided, and what the replies mean.
+//! A wave of a restart: the deletions that are sent before anything else is decided, and what became of them.
 
-use std::collections::BTreeMap;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
+use std::mem::{Discriminant, discriminant};
 use std::sync::Arc;
+use std::time::Duration;
 
-use crate::kube::ServerTime;
-use crate::kube::error::Error;
+use super::standing::Undeleted;
+use crate::kube::error::{Cause, Error};
 use crate::kube::objects::{Owner, Pod};
+use crate::kube::{ResourceVersion, ServerTime, Uid};
 use crate::monitor::spec::{DeletionPolicy, Policy};
+
+/// A wave ends when this many pods were refused for the same kind of reason: the others would be refused as well.
+const MAX_REFUSALS: usize = 3;
 
 /// Deletions, of which those of a row are sent one after the other.
 pub(crate) struct Wave {
@@ -41,7 +48,7 @@ pub(crate) enum Reply {
 impl Wave {
     /// Deletes each pod in a row of its own. Evicts those of an owner one after the other: a PodDisruptionBudget is
     /// usually about one owner's pods, and concurrent evictions under one PodDisruptionBudget fail.
-    pub(super) fn new(policy: &Policy, pods: Vec<Arc<Pod>>, width: usize) -> Self {
+    fn new(policy: &Policy, pods: Vec<Arc<Pod>>, width: usize) -> Self {
         let attempt = |pod: Arc<Pod>| {
             let names_version = policy.max_unavailable.is_some() && pod.ready_since.is_none();
             Attempt { pod, names_version }
@@ -63,10 +70,244 @@ impl Wave {
 impl Attempt {
     /// Returns whether the rest of the row is not sent: a ready pod was refused, or the failure is no refusal. The next
     /// pass begins with the remaining pods.
-    pub(crate) fn ends_row(&self, answer: &Reply) -> bool {
-        match answer {
+    pub(crate) fn ends_row(&self, reply: &Reply) -> bool {
+        match reply {
             Reply::Deleted { .. } | Reply::ReportedGone { .. } => false,
             Reply::Failed(error) => self.pod.ready_since.is_some() || !error.cause.is_refusal(),
         }
+    }
+}
+
+/// The outcome of the deletions, for pods that still exist.
+#[derive(Clone, Default)]
+pub(crate) struct Attempts {
+    last_wave: BTreeSet<Uid>,
+    /// The outcome for pods of the last wave, and for pods refused in earlier waves.
+    pub(crate) undeleted: BTreeMap<Uid, Undeleted>,
+    /// The pods for which the API server answered 404 or 409, and their version at that time. The next list shows
+    /// whether they are gone.
+    reported_gone: BTreeMap<Uid, ResourceVersion>,
+    refusals: Refusals,
+    /// Why a deletion of the last wave was refused.
+    refusal: Option<Error>,
+}
+
+/// The refusals of the wave under way.
+#[derive(Clone, Default)]
+struct Refusals {
+    kinds: Vec<Discriminant<Cause>>,
+    /// Of several refusals, the one with the longest delay.
+    worst: Option<Error>,
+    /// Whether the others would be refused as well.
+    end_wave: bool,
+}
+
+impl Attempts {
+    pub(crate) fn retain(&mut self, is_there: impl Fn(&Uid) -> bool) {
+        self.reported_gone.retain(|uid, _| is_there(uid));
+        self.undeleted.retain(|uid, _| is_there(uid));
+    }
+
+    /// Drops the unanswered deletions that were carried out, which are those of pods that are not left, and returns
+    /// their number.
+    pub(crate) fn done_without_answer(&mut self, is_left: impl Fn(&Uid) -> bool) -> usize {
+        let before = self.undeleted.len();
+        self.undeleted.retain(|uid, undeleted| *undeleted != Undeleted::Unanswered || is_left(uid));
+        before - self.undeleted.len()
+    }
+
+    /// Begins a wave. A pod of the wave counts as untried until it is deleted, unless an earlier wave was refused for
+    /// it. After a refusal, such as by a webhook that denies all deletions, the wave risks no more requests than end it.
+    pub(crate) fn begin_wave(&mut self, policy: &Policy, pods: Vec<Arc<Pod>>) -> Wave {
+        self.undeleted.retain(|_, undeleted| *undeleted == Undeleted::Refused);
+        self.last_wave = pods.iter().map(|pod| pod.uid.clone()).collect();
+        for pod in &self.last_wave {
+            self.undeleted.entry(pod.clone()).or_insert(Undeleted::Untried);
+        }
+        self.refusals = Refusals::default();
+        let is_refused = self.refusal.as_ref().is_some_and(|error| !matches!(error.cause, Cause::Blocked(_)));
+        Wave::new(policy, pods, if is_refused { MAX_REFUSALS } else { usize::MAX })
+    }
+
+    /// Records the answer for a pod of the wave. Returns whether a list must show what is true.
+    pub(crate) fn answered(&mut self, pod: &Pod, reply: Reply) -> bool {
+        let error = match reply {
+            Reply::Deleted { .. } => {
+                self.undeleted.remove(&pod.uid);
+                self.reported_gone.remove(&pod.uid);
+                return false;
+            }
+            Reply::ReportedGone { about_version, .. } if self.believe_gone(pod, about_version) => return true,
+            // A list has shown that the pod exists.
+            Reply::ReportedGone { error: Error { action, cause }, .. } => {
+                let cause = Cause::Refused(format!("{cause} (but the pod still exists)"));
+                Error { action, cause }
+            }
+            Reply::Failed(error) => error,
+        };
+        // An unanswered deletion may still be carried out: no other pod goes before this one.
+        let undeleted = if error.cause.is_refusal() { Undeleted::Refused } else { Undeleted::Unanswered };
+        self.undeleted.insert(pod.uid.clone(), undeleted);
+        self.refusals.add(error);
+        false
+    }
+
+    /// Returns whether an answer of 404 or 409 for this pod is believed, which it is the first time. If a later list
+    /// still shows the pod, the next such answer is a refusal, unless it is about another version: an admission webhook
+    /// may deny with 404 or 409.
+    fn believe_gone(&mut self, pod: &Pod, about_version: bool) -> bool {
+        let before = self.reported_gone.insert(pod.uid.clone(), pod.version.clone());
+        let is_believed = before.is_none_or(|version| about_version && version != pod.version);
+        if is_believed {
+            self.last_wave.remove(&pod.uid);
+        }
+        is_believed
+    }
+
+    /// Returns whether the wave under way may send another deletion.
+    pub(crate) fn wave_goes_on(&self) -> bool {
+        !self.refusals.end_wave
+    }
+
+    /// Ends a wave. Returns its refusal, which keeps the words of the last one if only the pod is another.
+    pub(crate) fn end_wave(&mut self) -> Option<Error> {
+        let Refusals { worst, .. } = std::mem::take(&mut self.refusals);
+        let known = self.refusal.take().filter(|known| worst.as_ref().is_some_and(|new| new.is_like(known)));
+        self.refusal = known.or(worst);
+        self.refusal.clone()
+    }
+
+    /// Returns whether the last wave was to delete this pod and has not. Such a pod alone is not worth an early pass.
+    pub(crate) fn has_failed(&self, pod: &Uid) -> bool {
+        self.last_wave.contains(pod) && self.undeleted.contains_key(pod)
+    }
+
+    /// Returns whether the last deletion of this pod failed.
+    pub(crate) fn is_left(&self, pod: &Uid) -> bool {
+        self.has_failed(pod) || self.undeleted.get(pod) == Some(&Undeleted::Refused)
+    }
+}
+
+impl Refusals {
+    fn add(&mut self, error: Error) {
+        let kind = discriminant(&error.cause);
+        self.kinds.push(kind);
+        self.end_wave |= match error.cause {
+            Cause::Busy(_) | Cause::Forbidden(_) => true,
+            // One owner's PodDisruptionBudget does not stop the others.
+            Cause::Blocked(_) => false,
+            _ => self.kinds.iter().filter(|known| **known == kind).count() >= MAX_REFUSALS,
+        };
+        // The text breaks ties, so that the report does not depend on chance.
+        let rank = |error: &Error| (error.cause.delay(Duration::ZERO), Reverse(error.cause.to_string()));
+        if self.worst.as_ref().is_none_or(|before| rank(before) <= rank(&error)) {
+            self.worst = Some(error);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::value::RawValue;
+
+    use super::*;
+    use crate::kube::{Action, PODS, ServerTime};
+
+    fn pod(name: &str, version: &str) -> Pod {
+        Pod { version: version.into(), ..Pod::named(name) }
+    }
+
+    fn policy() -> Policy {
+        let spec = r#"{"configMap":"c","podSelector":{"app":"web"}}"#.to_owned();
+        Policy::of(Some(&RawValue::from_string(spec).expect("JSON"))).expect("a policy")
+    }
+
+    /// Begins a wave, and returns how many deletions it sends at a time.
+    fn wave(attempts: &mut Attempts, pods: &[&str]) -> usize {
+        let pods = pods.iter().map(|name| Arc::new(pod(name, "1"))).collect();
+        attempts.begin_wave(&policy(), pods).width
+    }
+
+    fn refuse(attempts: &mut Attempts, name: &str, cause: Cause) {
+        assert!(!attempts.answered(&pod(name, "1"), Reply::Failed(Action::on("delete", PODS, name).failed(cause))));
+    }
+
+    fn deleted(attempts: &mut Attempts, name: &str) {
+        let by = ServerTime::from_second(100);
+        assert!(!attempts.answered(&pod(name, "1"), Reply::Deleted { by, here: true }));
+    }
+
+    /// Returns whether the answer that a pod is gone is believed.
+    fn gone(attempts: &mut Attempts, version: &str, about_version: bool) -> bool {
+        let error = Action::on("delete", PODS, "a").failed(Cause::NotFound("x".to_owned()));
+        attempts.answered(&pod("a", version), Reply::ReportedGone { about_version, error })
+    }
+
+    /// Otherwise the pod would wait for the next scheduled pass, about 10 s.
+    #[test]
+    fn a_pod_that_an_earlier_wave_was_refused_is_worth_a_pass_and_goes_last() {
+        let mut attempts = Attempts::default();
+        wave(&mut attempts, &["a"]);
+        refuse(&mut attempts, "a", Cause::Refused("x".to_owned()));
+        assert!(attempts.has_failed(&"a".into()));
+        wave(&mut attempts, &["b"]);
+        deleted(&mut attempts, "b");
+        assert!(!attempts.has_failed(&"a".into()));
+        assert_eq!(attempts.undeleted.get(&"a".into()), Some(&Undeleted::Refused));
+    }
+
+    #[test]
+    fn untried_and_unanswered_deletions_are_dropped_by_the_next_wave() {
+        let mut attempts = Attempts::default();
+        wave(&mut attempts, &["a", "b"]);
+        refuse(&mut attempts, "b", Cause::Unreachable("x".to_owned()));
+        assert!(attempts.has_failed(&"a".into()) && attempts.has_failed(&"b".into()));
+        wave(&mut attempts, &["c"]);
+        assert_eq!(attempts.undeleted.len(), 1);
+    }
+
+    #[test]
+    fn an_answer_that_a_pod_is_gone_is_believed_once_and_about_its_version_after_each_change() {
+        let mut attempts = Attempts::default();
+        wave(&mut attempts, &["a"]);
+        assert!(gone(&mut attempts, "1", false));
+        assert!(!attempts.has_failed(&"a".into()));
+        assert!(!gone(&mut attempts, "2", false));
+        assert!(!gone(&mut attempts, "2", true), "that version was believed before");
+        assert!(gone(&mut attempts, "3", true));
+        attempts.retain(|_| false);
+        assert!(gone(&mut attempts, "3", false), "the pod was gone in between");
+    }
+
+    #[test]
+    fn a_wave_ends_after_some_refusals_of_a_kind_and_the_next_one_risks_no_more() {
+        let mut attempts = Attempts::default();
+        assert_eq!(wave(&mut attempts, &["a", "b", "c", "d"]), usize::MAX);
+        refuse(&mut attempts, "a", Cause::Refused("x".to_owned()));
+        refuse(&mut attempts, "b", Cause::Invalid("x".to_owned()));
+        refuse(&mut attempts, "c", Cause::Refused("x".to_owned()));
+        assert!(attempts.wave_goes_on());
+        refuse(&mut attempts, "d", Cause::Refused("x".to_owned()));
+        assert!(!attempts.wave_goes_on());
+        assert!(attempts.end_wave().is_some());
+        assert_eq!(wave(&mut attempts, &["a"]), MAX_REFUSALS);
+        assert!(attempts.wave_goes_on());
+        refuse(&mut attempts, "a", Cause::Forbidden("x".to_owned()));
+        assert!(!attempts.wave_goes_on(), "all deletions would be refused");
+    }
+
+    #[test]
+    fn a_refusal_keeps_its_words_if_only_the_pod_is_another_and_ends_with_a_wave_that_meets_none() {
+        let mut attempts = Attempts::default();
+        let mut refused = |name: &str| {
+            wave(&mut attempts, &[name]);
+            refuse(&mut attempts, name, Cause::Blocked("x".to_owned()));
+            attempts.end_wave().map(|error| error.to_string())
+        };
+        let first = refused("a");
+        assert_eq!(refused("b"), first);
+        wave(&mut attempts, &["c"]);
+        deleted(&mut attempts, "c");
+        assert!(attempts.end_wave().is_none());
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Basis, Do, Draft, IsUnderWay, Machine, PassEnd, Phase, Sweep};
+use super::{Basis, Do, Machine, Pass, PassEnd, Phase};
 use crate::kube::ServerTime;
 use crate::kube::error::{Cause, Error};
 use crate::kube::objects::Pod;
@@ -25,12 +25,12 @@ impl<P> Machine<P> {
             return Do::ReadWatch;
         }
         if let Some((_, due)) = self.unwritten.take_if(|(write_at, _)| *write_at <= now.timer) {
-            self.phase = Phase::Reporting(Draft::default(), Some(due));
+            self.phase = Phase::Reporting { refusal: None, canary: None, then: Some(due) };
             return self.next(now);
         }
         if is_watched && self.standing().next.is_shown_by_watch() {
             // No old pod is left according to the watch, so the pass only reads the owners and writes the status.
-            self.phase = Phase::Passing(Basis::Watch, false);
+            self.phase = Phase::Passing { basis: Basis::Watch, has_begun: false };
             return self.next(now);
         }
         if let Some(until) = self.pace.not_before(now.timer) {
@@ -42,22 +42,22 @@ impl<P> Machine<P> {
         }
     }
 
-    pub(super) fn pass(&mut self, basis: Basis<P>, is_under_way: IsUnderWay, now: Now) -> Do<P> {
+    pub(super) fn pass(&mut self, basis: Basis<P>, has_begun: bool, now: Now) -> Do<P> {
         if matches!(basis, Basis::List)
             && let Some(owners) = self.lacks_turn()
         {
             // The pods have other owners now, and this list may not show the deletions of other turns with them.
-            self.phase = Phase::Passing(basis, is_under_way);
+            self.phase = Phase::Passing { basis, has_begun };
             return Do::TakeTurn { owners, is_listed: true };
         }
         if !self.is_intended {
-            self.phase = Phase::Passing(basis, is_under_way);
+            self.phase = Phase::Passing { basis, has_begun };
             return Do::Intend(self.begun.clone());
         }
-        if !is_under_way {
+        if !has_begun {
             self.begin_pass(now.server);
             if self.needs_owners() {
-                self.phase = Phase::Passing(basis, true);
+                self.phase = Phase::Passing { basis, has_begun: true };
                 return Do::ReadOwners(self.owners_to_read());
             }
         }
@@ -66,18 +66,18 @@ impl<P> Machine<P> {
                 return Do::Decide;
             }
             if self.pods.is_unread() {
-                self.phase = Phase::Passing(basis, true);
+                self.phase = Phase::Passing { basis, has_begun: true };
                 return Do::ReadWatch;
             }
         }
-        self.act(basis, now)
+        self.make_move(basis, now)
     }
 
     /// Makes the next move.
-    fn act(&mut self, basis: Basis<P>, now: Now) -> Do<P> {
+    fn make_move(&mut self, basis: Basis<P>, now: Now) -> Do<P> {
         let Standing { next, remaining, lacking, on_their_way, .. } = self.standing();
         let is_moving = on_their_way > 0;
-        let sweep = Sweep { wakes_at: None, remaining, lacking, is_moving, deleted: 0, needs_list: false };
+        let pass = Pass { wakes_at: None, remaining, lacking, is_moving, deleted: 0, needs_list: false };
         match (next, basis) {
             (Move::Done, _) => Do::Complete(self.over()),
             // To delete pods, and to pass or fail a canary, takes a list.
@@ -86,21 +86,21 @@ impl<P> Machine<P> {
             }
             (Move::Canary(state), _) => {
                 (self.is_stalled, self.unwritten) = (false, None);
-                self.phase = Phase::Reporting(Draft { canary: Some(state), ..Draft::default() }, None);
+                self.phase = Phase::Reporting { refusal: None, canary: Some(state), then: None };
                 self.next(now)
             }
-            (Move::Remove(uids), Basis::Cleared(proof)) => {
+            (Move::Remove(uids), Basis::Confirmed(proof)) => {
                 let pods = uids.iter().filter_map(|uid| self.pods.pods().get(uid)).cloned().collect();
                 let wave = self.attempts.begin_wave(&self.policy, pods);
-                self.phase = Phase::Sweeping(sweep);
+                self.phase = Phase::Deleting(pass);
                 Do::Remove(wave, proof)
             }
             (Move::Remove(_), Basis::List) => {
-                self.phase = Phase::Passing(Basis::List, true);
+                self.phase = Phase::Passing { basis: Basis::List, has_begun: true };
                 Do::Confirm
             }
             (Move::Wait(wakes_at), _) => {
-                self.end_sweep(Sweep { wakes_at, ..sweep }, None, true, now.server);
+                self.conclude(Pass { wakes_at, ..pass }, None, true, now.server);
                 self.next(now)
             }
         }
@@ -134,14 +134,14 @@ impl<P> Machine<P> {
         }
         self.begun.deleted += usize::from(here);
         let needs_list = self.attempts.answered(pod, reply);
-        if let Phase::Sweeping(sweep) = &mut self.phase {
-            sweep.deleted += usize::from(here);
-            sweep.needs_list |= needs_list;
+        if let Phase::Deleting(pass) = &mut self.phase {
+            pass.deleted += usize::from(here);
+            pass.needs_list |= needs_list;
         }
         self.attempts.wave_goes_on()
     }
 
-    pub(super) fn end_wave(&mut self, sweep: Sweep, is_whole: bool, now: ServerTime) {
+    pub(super) fn end_wave(&mut self, pass: Pass, is_whole: bool, now: ServerTime) {
         let refusal = self.attempts.end_wave();
         let is_blocked =
             refusal.as_ref().is_some_and(|error| matches!(error.cause, Cause::Blocked(_) | Cause::Refused(_)));
@@ -150,12 +150,12 @@ impl<P> Machine<P> {
             Some(error) if error.cause == Cause::Stopped => {
                 self.phase = Phase::Failing(Refusal { error, is_expected: true });
             }
-            refusal => self.end_sweep(sweep, refusal, is_whole, now),
+            refusal => self.conclude(pass, refusal, is_whole, now),
         }
     }
 
-    fn end_sweep(&mut self, sweep: Sweep, refusal: Option<Error>, is_whole: bool, now: ServerTime) {
-        let Sweep { wakes_at, remaining, lacking, is_moving, deleted, needs_list } = sweep;
+    fn conclude(&mut self, pass: Pass, refusal: Option<Error>, is_whole: bool, now: ServerTime) {
+        let Pass { wakes_at, remaining, lacking, is_moving, deleted, needs_list } = pass;
         if self.advance.note(deleted, remaining, lacking, now) {
             self.pace.backoff.reset();
         }
@@ -191,8 +191,8 @@ impl<P> Machine<P> {
             self.phase = Phase::Waiting(due.min(write_at));
         } else {
             self.unwritten = None;
-            let draft = Draft { refusal, canary: None };
-            self.phase = Phase::Reporting(draft, (!is_cut_short).then_some(due));
+            let then = (!is_cut_short).then_some(due);
+            self.phase = Phase::Reporting { refusal, canary: None, then };
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Draft, Machine};
+use super::Machine;
 use crate::monitor::report::{Progress, Situation};
 use crate::monitor::restart::plan::Skipped;
 use crate::monitor::restart::progress::{Refusal, situation};
@@ -39,15 +39,15 @@ impl Report {
 }
 
 impl<P> Machine<P> {
-    pub(super) fn report(&self, draft: &Draft) -> Report {
+    pub(super) fn report(&self, refusal: Option<&Refusal>, canary: Option<&CanaryState>) -> Report {
         let standing = self.standing();
         let progress = Progress::of(&self.begun, &standing).also_selected_by(&self.others);
         let progress = progress.not_deleted(self.undeleted().into_iter());
         let mut begun = self.recorded(self.begun.clone(), &standing);
-        if let Some((canary, state)) = begun.canary.as_mut().zip(draft.canary.clone()) {
-            canary.state = state;
+        if let Some((known, state)) = begun.canary.as_mut().zip(canary) {
+            known.state = state.clone();
         }
-        Report { begun, progress, refusal: draft.refusal.clone(), is_stalled: self.is_stalled }
+        Report { begun, progress, refusal: refusal.cloned(), is_stalled: self.is_stalled }
     }
 
     /// Returns what to write about the restart by the pods as last seen.

@@ -87,7 +87,7 @@ impl Before {
                     });
                     News::OwnersRead { states: states.collect(), took: Duration::ZERO }
                 }
-                Do::Confirm => News::Cleared(proof),
+                Do::Confirm => News::Confirmed(proof),
                 Do::Follow(_) => News::Following { is_open: false, is_new: false },
                 Do::Remove(wave, _) => {
                     let names = wave.rows.iter().flatten().map(|attempt| attempt.pod.name.to_string());

@@ -185,7 +185,7 @@ impl<'a> Course<'a> {
 
     fn is_cleared(&mut self) {
         let lists = self.actor().eyes.lists;
-        self.hear(News::Cleared(lists));
+        self.hear(News::Confirmed(lists));
     }
 
     /// Lets all watches show what has happened. Returns false if nothing has.
