@@ -13,7 +13,7 @@ use crate::kube::error::Error;
 use crate::kube::list::Selection;
 use crate::kube::objects::{Pod, PodIdentity};
 use crate::kube::{PODS, ResourceVersion};
-use crate::monitor::restart::plan::{Census, Plan, Suspects};
+use crate::monitor::restart::plan::{Plan, Snapshot, Suspects};
 use crate::monitor::restart::snapshots::Snapshots;
 use crate::monitor::spec::Policy;
 use crate::monitor::status::{Begun, Restart};
@@ -39,14 +39,14 @@ impl Planner<'_> {
         Ok(Some(pods))
     }
 
-    /// Makes the lists with which a restart begins. The first says which pods may run with other content, the second
+    /// Makes the plan and the lists with which a restart begins. The first list says which pods may run with other content, the second
     /// which pods exist now. Both follow the GET of the source: an earlier list could miss a pod that read the old
     /// content in between.
     pub(super) async fn begin(
         mut self,
         restart: &mut Restart,
         came: Instant,
-    ) -> Result<(Suspects, Arc<Listing>, ListInterest), Error> {
+    ) -> Result<(Plan, Arc<Listing>, ListInterest), Error> {
         if restart.request.is_some() && restart.pods_resource_version.is_none() {
             // A request is for all pods, including those created since the content was read.
             self.snapshots.forget();
@@ -64,12 +64,13 @@ impl Planner<'_> {
         let not_before = if may_share { came } else { timer_now() };
         let (listing, interest) = list_pods(self.context, policy, not_before).await?;
         let listed = recorded.unwrap_or_else(|| {
-            let listed = Arc::new(Census::of(listing.pods.iter().map(|pod| pod.identity())));
+            let listed = Arc::new(Snapshot::of(listing.pods.iter().map(|pod| pod.identity())));
             let list = (listing.version.clone(), Arc::clone(&listed));
             self.snapshots.record(restart, policy.selector.to_query(), came, list);
             Some(listed)
         });
-        Ok((Suspects::new(restart, listed, since), listing, interest))
+        let plan = self.plan(Suspects::new(restart, listed, since), policy.selector.to_query(), &listing.pods);
+        Ok((plan, listing, interest))
     }
 
     /// Makes the plan of a restart again, from the list that names the pods that it replaces. Once the API server has
@@ -86,7 +87,7 @@ impl Planner<'_> {
         let since = self.since(&metadata, restart).await?;
         let (pods, listed) = match recorded {
             Some(pods) => {
-                let listed = Census::of(pods.iter().map(|pod| pod.identity()));
+                let listed = Snapshot::of(pods.iter().map(|pod| pod.identity()));
                 (pods, Some(Arc::new(listed)))
             }
             None => match context.client.list(&selection, None, Arc::<Pod>::new).await {
@@ -97,14 +98,16 @@ impl Planner<'_> {
                 }
             },
         };
-        let suspects = Suspects::new(restart, listed, since);
         info!(pods = begun.pods, "restart resumed");
-        let (selector, own_pod) = (begun.pod_selector.clone(), context.shared.own_pod.as_ref());
-        Ok(Plan::new(policy, &[suspects], selector, &pods, own_pod))
+        Ok(self.plan(Suspects::new(restart, listed, since), begun.pod_selector.clone(), &pods))
+    }
+
+    fn plan(&self, suspects: Suspects, selector: String, pods: &[Arc<Pod>]) -> Plan {
+        Plan::new(self.policy, &[suspects], selector, pods, self.context.shared.own_pod.as_ref())
     }
 
     /// Returns, for a revert, the pods that existed right after the content had changed.
-    async fn since(&mut self, of: &Selection, restart: &Restart) -> Result<Option<Arc<Census>>, Error> {
+    async fn since(&mut self, of: &Selection, restart: &Restart) -> Result<Option<Arc<Snapshot>>, Error> {
         match restart.since_pods_resource_version.as_ref().filter(|_| restart.revert) {
             Some(version) => self.at(of, version).await,
             None => Ok(None),
@@ -112,12 +115,12 @@ impl Planner<'_> {
     }
 
     /// Returns the pods of the list at a version, or `None` if the API server has forgotten it.
-    async fn at(&mut self, of: &Selection, version: &ResourceVersion) -> Result<Option<Arc<Census>>, Error> {
+    async fn at(&mut self, of: &Selection, version: &ResourceVersion) -> Result<Option<Arc<Snapshot>>, Error> {
         if let Some(pods) = self.snapshots.at(version, &self.policy.selector.to_query()) {
             return Ok(Some(pods));
         }
         let pods = self.again(of, version, |pod: PodIdentity| pod).await?;
-        Ok(pods.map(|pods| Arc::new(Census::of(pods))))
+        Ok(pods.map(|pods| Arc::new(Snapshot::of(pods))))
     }
 
     /// Makes the list at a version again. Returns `None` once the API server has forgotten it.
@@ -137,11 +140,11 @@ async fn list_identities(
     context: &Context,
     policy: &Policy,
     not_before: Instant,
-) -> Result<(ResourceVersion, Arc<Census>), Error> {
+) -> Result<(ResourceVersion, Arc<Snapshot>), Error> {
     let interest = context.shared.identities.interest(&policy.selector.to_query());
     let list = |_| async {
         let list = context.client.list(&metadata_of(policy), None, |pod: PodIdentity| pod).await?;
-        Ok((list.resource_version, Arc::new(Census::of(list.items))))
+        Ok((list.resource_version, Arc::new(Snapshot::of(list.items))))
     };
     interest.ask(context.client.stop(), not_before, list).await
 }

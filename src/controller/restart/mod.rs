@@ -114,7 +114,7 @@ impl Restarts {
         let came = step.memory.content_came();
         let lists = Planner { context, policy, snapshots: &mut self.snapshots }.begin(&mut restart, came).await;
         step.status.restart = Some(Box::new(restart.clone()));
-        let (suspects, listing, interest) = match lists {
+        let (plan, listing, interest) = match lists {
             Ok(lists) => lists,
             Err(error) => {
                 step.scheduling.end_turn();
@@ -127,15 +127,13 @@ impl Restarts {
         if may_begin(policy, &step.status, &restart, now).is_err() {
             return Ok(Requeue::Now);
         }
-        let (selector, own_pod) = (policy.selector.to_query(), context.shared.own_pod.as_ref());
-        let plan = Plan::new(policy, &[suspects], selector, &listing.pods, own_pod);
         step.status.pods = Some(listing.pods.len());
         let why = step.status.why();
         let notices = notice::started(&report::changed(&step.status), why, plan.len(), &plan.skipped);
         if plan.is_empty() {
             return self.end_without_pods(step, &plan, &notices, now).await;
         }
-        let machine = Machine::begin(policy, plan, &restart, why, own_pod.cloned(), now);
+        let machine = Machine::begin(policy, plan, &restart, why, context.shared.own_pod.clone(), now);
         self.begun_at = Some(machine.started_at());
         let mut watched = Watched::new(machine);
         watched.started = notices.iter().find(|notice| notice.reason == "RestartStarted").cloned();

@@ -19,10 +19,10 @@ pub(crate) use self::sources::{Fetched, SourceInterest, fetch};
 use super::limits::{Limits, NamespaceLimits};
 use crate::kube::client::Client;
 use crate::kube::{ResourceVersion, Uid};
-use crate::monitor::restart::plan::Census;
+use crate::monitor::restart::plan::Snapshot;
 
 /// Lists of the identities of pods, by label selector, each with its version.
-type Identities = Requests<String, (ResourceVersion, Arc<Census>)>;
+type Identities = Requests<String, (ResourceVersion, Arc<Snapshot>)>;
 
 pub(crate) struct Shared {
     /// A client for the namespace, whose requests do not end with a keeper.

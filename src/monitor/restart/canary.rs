@@ -22,7 +22,7 @@ pub(crate) struct CanarySight<'a> {
 
 /// The pods that the canary is judged by.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Proof<'a> {
+pub(super) struct CanaryPods<'a> {
     /// How many old pods are still to be deleted for the canary.
     pub(super) to_go: usize,
     /// How many old pods remain whose owner would create a successor.
@@ -42,8 +42,8 @@ pub(super) enum Verdict {
 }
 
 impl CanarySight<'_> {
-    pub(super) fn judge(&self, policy: &CanaryPolicy, proof: Proof<'_>) -> Verdict {
-        let Proof { to_go, left, is_settled, new, now } = proof;
+    pub(super) fn judge(&self, policy: &CanaryPolicy, proof: CanaryPods<'_>) -> Verdict {
+        let CanaryPods { to_go, left, is_settled, new, now } = proof;
         // The clocks of two API servers may differ.
         let is_judged = |pod: &&&Pod| pod.created.plus(SKEW) >= self.since;
         let new = || new.iter().filter(is_judged);
@@ -109,8 +109,8 @@ mod tests {
         Pod { created: at(90), ready_since: ready_since.map(at), ..Pod::named("new") }
     }
 
-    fn proof<'a>(to_go: usize, left: usize, is_settled: bool, new: &'a [&'a Pod], now: i64) -> Proof<'a> {
-        Proof { to_go, left, is_settled, new, now: at(now) }
+    fn proof<'a>(to_go: usize, left: usize, is_settled: bool, new: &'a [&'a Pod], now: i64) -> CanaryPods<'a> {
+        CanaryPods { to_go, left, is_settled, new, now: at(now) }
     }
 
     /// Judges a canary of one pod of two that must stay available for 10 s.

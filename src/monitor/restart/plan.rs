@@ -32,14 +32,14 @@ pub(crate) struct Suspects {
     /// When the content was first read.
     observed_at: ServerTime,
     /// The list right after that. Only its pods may have other content.
-    listed: Option<Arc<Census>>,
+    listed: Option<Arc<Snapshot>>,
     /// On a revert, when the content first changed, and the list right after that. Most of its pods have the current
     /// content.
-    left: Option<(ServerTime, Option<Arc<Census>>)>,
+    left: Option<(ServerTime, Option<Arc<Snapshot>>)>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct Census {
+pub(crate) struct Snapshot {
     pub(crate) pods: BTreeSet<Uid>,
     /// The owners of the pods. An owner counts even if all of its pods have been deleted since.
     pub(crate) owners: BTreeSet<Arc<Owner>>,
@@ -92,7 +92,7 @@ pub(crate) fn exempt(policy: &Policy, pod: &Pod, own_pod: Option<&Uid>) -> Optio
     }
 }
 
-impl Census {
+impl Snapshot {
     pub(crate) fn of(pods: impl IntoIterator<Item = PodIdentity>) -> Self {
         let mut listed = Self::default();
         for PodIdentity { uid, controller } in pods {
@@ -105,7 +105,7 @@ impl Census {
 
 impl Suspects {
     /// The lists are those right after the content was read, and right after it first changed.
-    pub(crate) fn new(restart: &Restart, listed: Option<Arc<Census>>, since: Option<Arc<Census>>) -> Self {
+    pub(crate) fn new(restart: &Restart, listed: Option<Arc<Snapshot>>, since: Option<Arc<Snapshot>>) -> Self {
         let left = restart.revert.then_some((restart.since, since));
         Self { observed_at: restart.observed_at, listed, left }
     }

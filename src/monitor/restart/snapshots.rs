@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::plan::Census;
+use super::plan::Snapshot;
 use crate::kube::error::{Cause, Error};
 use crate::kube::{ResourceVersion, ServerTime};
 use crate::monitor::source::Contents;
@@ -13,21 +13,21 @@ use crate::monitor::status::Restart;
 #[derive(Default)]
 pub(crate) struct Snapshots {
     /// The list for the current content.
-    current: Option<Box<Snapshot>>,
+    current: Option<Box<Kept>>,
     /// The list for the first content that differed from what pods had been restarted for.
-    since: Option<Box<Snapshot>>,
+    since: Option<Box<Kept>>,
     /// The versions of lists that the API server has refused to return again.
     refused: Vec<ResourceVersion>,
 }
 
-struct Snapshot {
+struct Kept {
     /// The content, and when it was first read.
     content: (Contents, ServerTime),
     /// When the answer with the content came: content may change and be reverted within a second.
     came: Instant,
     version: ResourceVersion,
     selector: String,
-    pods: Arc<Census>,
+    pods: Arc<Snapshot>,
 }
 
 impl Snapshots {
@@ -39,12 +39,12 @@ impl Snapshots {
     /// Fills in the versions of the lists that were made for this restart, even if they could not be written at that
     /// time.
     pub(crate) fn complete(&mut self, restart: &mut Restart, came: Instant) {
-        let is_named = |current: &Snapshot| restart.pods_resource_version.as_ref() == Some(&current.version);
+        let is_named = |current: &Kept| restart.pods_resource_version.as_ref() == Some(&current.version);
         if let Some(current) = self.current.as_mut().filter(|current| is_named(current)) {
             // The sources of the restart may have been edited, and the list still holds.
             current.content = content_of(restart);
         }
-        let is_of_another = |current: &mut Box<Snapshot>| {
+        let is_of_another = |current: &mut Box<Kept>| {
             current.content != content_of(restart) || !is_named(current) && current.came != came
         };
         if let Some(before) = self.current.take_if(is_of_another)
@@ -63,14 +63,14 @@ impl Snapshots {
         restart: &mut Restart,
         selector: String,
         came: Instant,
-        (version, pods): (ResourceVersion, Arc<Census>),
+        (version, pods): (ResourceVersion, Arc<Snapshot>),
     ) {
         restart.pods_resource_version = Some(version.clone());
-        self.current = Some(Box::new(Snapshot { content: content_of(restart), came, version, selector, pods }));
+        self.current = Some(Box::new(Kept { content: content_of(restart), came, version, selector, pods }));
     }
 
     /// Returns the pods of the list at a version, if this process has it.
-    pub(crate) fn at(&self, version: &ResourceVersion, selector: &str) -> Option<Arc<Census>> {
+    pub(crate) fn at(&self, version: &ResourceVersion, selector: &str) -> Option<Arc<Snapshot>> {
         let mut snapshots = self.current.iter().chain(&self.since);
         let found = snapshots.find(|snapshot| snapshot.version == *version && snapshot.selector == selector);
         found.map(|snapshot| Arc::clone(&snapshot.pods))

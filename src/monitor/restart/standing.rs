@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::budget::{Budget, Holding, is_available, waits_for_termination};
-use super::canary::{CanarySight, Proof, Verdict};
+use super::canary::{CanaryPods, CanarySight, Verdict};
 use super::plan::{AtStart, Plan, exempt};
 use super::seen::View;
 use super::{SKEW, SLACK};
@@ -235,7 +235,7 @@ impl<'a> Sight<'a> {
                 holding.terminating == stuck && holding.coming == 0
             });
         let is_settled = is_settled && !self.may_have_missed_a_pod();
-        Some(canary.judge(policy, Proof { to_go, left, is_settled, new: &classes.new, now: self.view.at }))
+        Some(canary.judge(policy, CanaryPods { to_go, left, is_settled, new: &classes.new, now: self.view.at }))
     }
 
     fn choose(

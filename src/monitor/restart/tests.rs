@@ -11,7 +11,7 @@ use serde_json::value::RawValue;
 
 use super::budget::is_available;
 use super::canary::CanarySight;
-use super::plan::{Census, Exempt, Plan, Suspects};
+use super::plan::{Exempt, Plan, Snapshot, Suspects};
 use super::seen::View;
 use super::standing::{Move, OwnerState, OwnerStates, Sight, Standing, Undeleted};
 use crate::kube::objects::{Owner, Pod};
@@ -81,8 +81,8 @@ fn created(name: &str, second: i64) -> Pod {
 /// The lists right after the content was read, and right after it first changed.
 #[derive(Clone, Default)]
 struct Lists {
-    listed: Option<Arc<Census>>,
-    since: Option<Arc<Census>>,
+    listed: Option<Arc<Snapshot>>,
+    since: Option<Arc<Snapshot>>,
 }
 
 fn planned(policy: &Policy, restart: &Restart, lists: &Lists, pods: &[Pod], own_pod: Option<&Uid>) -> Plan {
@@ -97,13 +97,13 @@ fn listed(pods: &[Pod]) -> Lists {
 }
 
 fn listed_of(pods: &[Pod]) -> Lists {
-    Lists { listed: Some(Arc::new(Census::of(pods.iter().map(Pod::identity)))), since: None }
+    Lists { listed: Some(Arc::new(Snapshot::of(pods.iter().map(Pod::identity)))), since: None }
 }
 
 /// Lists the same pods as `listed`, and the pods named in `before` as the list when the content first changed.
 fn listed_since(pods: &[Pod], before: &[&str]) -> Lists {
     let before = pods.iter().filter(|pod| before.contains(&&*pod.name));
-    Lists { since: Some(Arc::new(Census::of(before.map(Pod::identity)))), ..listed(pods) }
+    Lists { since: Some(Arc::new(Snapshot::of(before.map(Pod::identity)))), ..listed(pods) }
 }
 
 fn query() -> String {

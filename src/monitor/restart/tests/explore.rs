@@ -18,7 +18,7 @@ use crate::kube::error::{Cause, Error};
 use crate::kube::objects::Pod;
 use crate::kube::{Action, PODS, ServerTime};
 use crate::monitor::restart::machine::{Do, Machine, News};
-use crate::monitor::restart::plan::{Census, Plan, Suspects};
+use crate::monitor::restart::plan::{Plan, Snapshot, Suspects};
 use crate::monitor::restart::standing::{OwnerQuery, OwnerState, OwnerStates};
 use crate::monitor::restart::wave::{Reply, Wave};
 use crate::monitor::spec::Policy;
@@ -74,7 +74,7 @@ fn failed(cause: Cause) -> Error {
 
 fn plan(policy: &Policy) -> Plan {
     let pods: Vec<Pod> = World::new().pods().iter().map(|pod| (**pod).clone()).collect();
-    let listed = Some(Arc::new(Census::of(pods.iter().map(Pod::identity))));
+    let listed = Some(Arc::new(Snapshot::of(pods.iter().map(Pod::identity))));
     Plan::new(policy, &[Suspects::new(&restart(), listed, None)], policy.selector.to_query(), &pods, None)
 }
 
