@@ -110,3 +110,86 @@ impl Snapshots {
 fn content_of(restart: &Restart) -> (Contents, ServerTime) {
     (restart.contents.clone(), restart.observed_at)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::kube::{Action, PODS};
+    use crate::monitor::content::{ContentHash, Kind};
+    use crate::monitor::source::SourceName;
+
+    fn restart(text: &str, second: i64) -> Restart {
+        let at = ServerTime::from_second(second);
+        let mut contents = Contents::default();
+        let name = SourceName { kind: Kind::ConfigMap, name: "a".into() };
+        contents.set(&name, ContentHash::from(text));
+        Restart {
+            contents,
+            observed_at: at,
+            pods_resource_version: None,
+            since: at,
+            since_pods_resource_version: None,
+            revert: false,
+            request: None,
+            request_taken_over: false,
+            begun: None,
+        }
+    }
+
+    fn recorded(restart: &mut Restart, came: Instant, version: &str) -> Snapshots {
+        let mut snapshots = Snapshots::default();
+        snapshots.record(restart, "app=web".to_owned(), came, (version.into(), Arc::default()));
+        snapshots
+    }
+
+    #[test]
+    fn a_list_that_could_not_be_written_is_named_as_long_as_the_content_is_the_same() {
+        let came = Instant::now();
+        let later = came + Duration::from_secs(1);
+        let mut snapshots = recorded(&mut restart("b", 10), came, "7");
+        let mut unwritten = restart("b", 10);
+        snapshots.complete(&mut unwritten, came);
+        assert_eq!(unwritten.pods_resource_version, Some("7".into()));
+        assert!(snapshots.at(&"7".into(), "app=web").is_some());
+        assert!(snapshots.at(&"7".into(), "app=other").is_none() && snapshots.at(&"8".into(), "app=web").is_none());
+        for (mut other, now) in [(restart("c", 10), came), (restart("b", 11), came), (restart("b", 10), later)] {
+            let mut snapshots = recorded(&mut restart("b", 10), came, "7");
+            snapshots.complete(&mut other, now);
+            assert_eq!(other.pods_resource_version, None, "other content, or the same, read anew");
+        }
+    }
+
+    #[test]
+    fn a_list_that_the_status_names_stays_when_its_sources_are_edited_and_as_the_first_one() {
+        let came = Instant::now();
+        let mut first = restart("b", 10);
+        let mut snapshots = recorded(&mut first, came, "7");
+        let mut edited = Restart { pods_resource_version: first.pods_resource_version, ..restart("b2", 12) };
+        snapshots.complete(&mut edited, came);
+        assert!(snapshots.at(&"7".into(), "app=web").is_some());
+        let mut next = Restart { since_pods_resource_version: Some("7".into()), ..restart("c", 20) };
+        snapshots.complete(&mut next, came + Duration::from_secs(8));
+        assert_eq!((next.pods_resource_version, snapshots.at(&"7".into(), "app=web").is_some()), (None, true));
+        snapshots.forget();
+        assert!(snapshots.at(&"7".into(), "app=web").is_none());
+    }
+
+    #[test]
+    fn a_list_is_forgotten_by_410_or_by_the_second_refusal_in_a_row() {
+        let version = "7".into();
+        let failed = |cause| Err::<(), _>(Action::new("list", PODS).failed(cause));
+        let refused = || failed(Cause::Refused("x".to_owned()));
+        let mut snapshots = Snapshots::default();
+        assert_eq!(snapshots.answered(&version, failed(Cause::Expired)).ok(), Some(None));
+        assert!(snapshots.answered(&version, failed(Cause::Unreachable("x".to_owned()))).is_err());
+        assert!(snapshots.answered(&version, refused()).is_err());
+        assert_eq!(snapshots.answered(&version, Ok(())).ok(), Some(Some(())));
+        assert!(snapshots.answered(&version, failed(Cause::Invalid("x".to_owned()))).is_err());
+        assert!(snapshots.answered(&"8".into(), refused()).is_err(), "another list");
+        assert_eq!(snapshots.answered(&version, refused()).ok(), Some(None));
+        snapshots.every_list_fails();
+        assert!(snapshots.answered(&version, refused()).is_err());
+    }
+}
