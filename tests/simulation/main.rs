@@ -311,8 +311,10 @@ fn the_pods_that_remain_were_there(ledger: &Ledger, book: &Book) -> Result<(), S
             let there: Vec<_> = there.filter(|pod| pod.was_selected(&write.spec, at)).collect();
             there.iter().filter(|pod| pod.is_left(at.ms, ledger.skew)).count()..=there.len()
         };
-        // The list with which a watch begins may overtake the write.
-        let from = write.goes_by_pods_from(ledger, write.went_by.unwrap_or(list), false) - A_LIST;
+        // The list with which a watch begins may overtake the write. The lists of other content say nothing to a restart
+        // that this content interrupts.
+        let by_pods = write.goes_by_pods_from(ledger, write.went_by.unwrap_or(list), false) - A_LIST;
+        let from = if begun.interrupted_at.is_some() { list.ms } else { by_pods };
         let last = ledger.moments(list, write.at).filter(|at| at.ms <= from).max();
         let mut moments = ledger.moments(list, write.at).filter(|at| at.ms >= from).chain(last);
         if !moments.any(|at| begun.remaining.is_some_and(|remaining| counts(at).contains(&remaining))) {

@@ -764,8 +764,18 @@ impl Ledger {
             pods.retain(|pod| selection.matches(self.pods[*pod].labels_at(*at)));
         }
         let replaced = replaced.map(|(_, pods)| pods).unwrap_or_default();
-        let lists =
-            grounds.lists.iter().map(|(at, pods)| selected(pods, *at).iter().chain(&replaced).copied().collect());
+        // A keeper that has begun the restart counts the owners of the list that it made then, too.
+        let start = self.books[grounds.book].start_of(begun).filter(|start| start.life == caller.life);
+        let there = |pod: &&PodRecord, at: Moment| pod.born <= at && pod.gone.is_none_or(|gone| gone > at);
+        let began = start.and_then(|start| start.listed.max(start.shared)).map(|at| {
+            let its = self.pods.iter().enumerate().filter(|(_, pod)| there(pod, at));
+            selected(&its.map(|(number, _)| number).collect(), at)
+        });
+        let lists = grounds.lists.iter().flat_map(|(at, pods)| {
+            let known: BTreeSet<usize> = selected(pods, *at).iter().chain(&replaced).copied().collect();
+            let more = began.iter().map(|began| known.iter().chain(began).copied().collect()).collect::<Vec<_>>();
+            [known].into_iter().chain(more)
+        });
         Some((Arc::clone(&grounds.seen), lists.collect()))
     }
 
