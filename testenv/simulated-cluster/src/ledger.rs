@@ -987,7 +987,10 @@ impl Book {
             view.received.retain(|received, _| *received == content && !first);
         }
         let received_at = *view.received.entry(content).or_insert(at);
-        if let Some(changed) = view.changed.as_mut().filter(|changed| !first && !differ(changed.content, content)) {
+        // The first content of a source that was added changes nothing.
+        let is_added = |changed: &Changed| first_of.len() < source.config_maps.len() && overlap(changed.content, content);
+        let is_same = |changed: &Changed| (!first || is_added(changed)) && !differ(changed.content, content);
+        if let Some(changed) = view.changed.as_mut().filter(|changed| is_same(changed)) {
             // More of the content may be known by now.
             changed.content = content;
         } else {
@@ -1132,6 +1135,11 @@ impl Book {
 /// Returns whether the contents differ in a part that is known of both.
 pub fn differ(one: Content, other: Content) -> bool {
     one.iter().zip(&other).any(|(one, other)| one.is_some() && other.is_some() && one != other)
+}
+
+/// Returns whether a part is known of both contents.
+fn overlap(one: Content, other: Content) -> bool {
+    one.iter().zip(&other).any(|(one, other)| one.is_some() && other.is_some())
 }
 
 fn selects(spec: &Spec, labels: &Labels) -> bool {
