@@ -427,8 +427,9 @@ fn a_revert_spares_the_earlier_pods(ledger: &Ledger, deletion: &Deletion, ground
     let settled = write.before.conditions.iter().find(|condition| condition.r#type == "Reconciling");
     let settled = settled.filter(|_| is_brought_back).map(|condition| condition.last_transition_time);
     let left_at = settled.map_or(left_at, |settled| settled.min(left_at));
-    // Nobody knew what a pod would read that had not started.
-    pod.started.is_none_or(|started| started > deletion.at) || pod.may_have_read(left_at.minus(room), deletion.at)
+    // Nobody knew what a pod would read that had not started when the restart was planned.
+    let planned = restart.and_then(|restart| book.start_of(restart)).map_or(deletion.at, |start| start.at);
+    pod.started.is_none_or(|started| started > planned) || pod.may_have_read(left_at.minus(room), deletion.at)
 }
 
 /// Rule 3. A deleted pod was listed in this pass, with the same UID. The spec, as read after that list, selected the
