@@ -828,7 +828,8 @@ impl Ledger {
     /// the last list, so that only one of its owner's pods shows it.
     pub fn counts_from(&self, Knower { life, began, listed, .. }: Knower<'_>, pod: usize, ready: Moment) -> u64 {
         let first = self.received.iter().find(|list| list.life == life && Some(list.at) > began);
-        let is_first = first.is_none_or(|first| ready <= first.at);
+        // After a panic another list is the first one of the task.
+        let is_first = first.is_none_or(|first| ready <= first.at) || self.unsure.contains(&life);
         let pod = &self.pods[pod];
         if is_first || Some(pod.born) > listed { pod.ready_by_node(ready) } else { ready.ms }
     }
@@ -1071,7 +1072,8 @@ impl Book {
     /// Returns the readings of `kept`, and the first readings of each process: these may have been for another
     /// ConfigMonitor that shares them.
     pub fn kept_or_first(&self, part: Source) -> impl Iterator<Item = &Reading> {
-        let of_it = self.of(part).filter(|reading| reading.is_kept());
+        // A restore takes nothing from a process that could not write a reading down.
+        let of_it = self.of(part).filter(|reading| reading.is_kept() || reading.recorded.is_none());
         of_it.filter(|reading| reading.recorded.is_some() || reading.is_first() || reading.tried.is_some())
     }
 
