@@ -26,7 +26,9 @@ help:
 	@echo "make simulate STORIES=100000 SEED=7 DEPTH=4"
 	@echo "                  play random stories, and every story of DEPTH moves, with the real controller in a simulated cluster,"
 	@echo "                  and check the rules in each"
-	@echo "make explore K=3  take one restart through every course with up to K deviations"
+	@echo "make explore K=3 ALONE=4 PAIRS=3"
+	@echo "                  take a restart through every course with up to K deviations, up to ALONE without take-overs, and two restarts"
+	@echo "                  of the same pods with up to PAIRS; takes ten minutes"
 	@echo "make test-node    apply the manifests on a real kubelet with real containers; needs root and Debian"
 	@echo "make test-versions"
 	@echo "                  test the operator on each version of Kubernetes in docs/versions.md; takes two hours"
@@ -69,9 +71,9 @@ simulate: rust
 	STORIES=$(or $(STORIES),20000) SEED=$(or $(SEED),0) DEPTH=$(or $(DEPTH),3) cargo test --locked --profile simulation --test simulation -- \
 	    --nocapture --test-threads=1 runs::
 
-# With K=2, part of make test.
+# With 2 for each number, part of make test.
 explore: rust
-	K=$(or $(K),3) cargo test --locked --profile simulation --lib explore -- --nocapture
+	K=$(or $(K),3) ALONE=$(or $(ALONE),4) PAIRS=$(or $(PAIRS),3) cargo test --locked --profile simulation --lib explore -- --nocapture
 
 # A short run with a fixed seed is part of make test.
 chaos: prepare tools
