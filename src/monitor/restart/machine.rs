@@ -364,6 +364,7 @@ impl<P> Machine<P> {
                 }
             }
             News::Written => {
+                self.unwritten = None;
                 self.phase = match std::mem::replace(&mut self.phase, Phase::Leaving) {
                     Phase::Reporting { then: Some(due), .. } => Phase::Waiting(due),
                     _ => Phase::Leaving,

@@ -24,7 +24,7 @@ impl<P> Machine<P> {
         if is_watched && self.pods.is_unread() {
             return Do::ReadWatch;
         }
-        if let Some((_, due)) = self.unwritten.take_if(|(write_at, _)| *write_at <= now.timer) {
+        if let Some((_, due)) = self.unwritten.filter(|(write_at, _)| *write_at <= now.timer) {
             self.phase = Phase::Reporting { refusal: None, canary: None, then: Some(due) };
             return self.next(now);
         }
@@ -85,7 +85,7 @@ impl<P> Machine<P> {
                 Do::Decide
             }
             (Move::Canary(state), _) => {
-                (self.is_stalled, self.unwritten) = (false, None);
+                self.is_stalled = false;
                 self.phase = Phase::Reporting { refusal: None, canary: Some(state), then: None };
                 self.next(now)
             }
