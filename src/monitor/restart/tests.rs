@@ -1,5 +1,6 @@
 mod before;
 mod explore;
+mod machine;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU8;

@@ -989,7 +989,8 @@ impl Book {
         }
         let received_at = *view.received.entry(content).or_insert(at);
         // The first content of a source that was added changes nothing.
-        let is_added = |changed: &Changed| first_of.len() < source.config_maps.len() && overlap(changed.content, content);
+        let is_added =
+            |changed: &Changed| first_of.len() < source.config_maps.len() && overlap(changed.content, content);
         let is_same = |changed: &Changed| (!first || is_added(changed)) && !differ(changed.content, content);
         if let Some(changed) = view.changed.as_mut().filter(|changed| is_same(changed)) {
             // More of the content may be known by now.
