@@ -159,6 +159,13 @@ mod tests {
     }
 
     #[test]
+    fn the_pods_of_an_owner_that_desires_none_use_no_budget() {
+        let (web, job) = (owner("ReplicaSet"), owner("Job"));
+        let mut one = budget(1, &[(&web, 2, holding(1, 1)), (&job, 0, holding(1, 1))]);
+        assert_eq!((one.take(&web, true), one.take(&job, true)), (false, true));
+    }
+
+    #[test]
     fn each_available_pod_that_is_taken_uses_the_budget() {
         let web = owner("ReplicaSet");
         let mut two = budget(2, &[(&web, 3, holding(3, 3))]);

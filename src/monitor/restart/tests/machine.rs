@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::{READ, canary_policy, listed, planned, pod, policy, restart, server};
+use super::{READ, canary_policy, created, listed, planned, pod, policy, restart, server, state, web};
+use serde_json::value::RawValue;
+
 use crate::kube::error::Cause;
 use crate::kube::objects::Pod;
 use crate::kube::{Action, PODS};
@@ -110,4 +112,131 @@ fn a_restart_is_stalled_once_its_deadline_has_passed_and_closes_its_watch() {
         assert!(machine.refusal().is_some_and(|refusal| !refusal.is_expected));
         assert!(matches!(machine.next(at(READ + late)), Do::Follow(is_wanted) if is_wanted == is_followed));
     }
+}
+
+/// One pod at a time.
+const ROLLING: &str = r#","maxUnavailable":1"#;
+
+/// A restart, asked at one moment after the other.
+struct Asked {
+    machine: Machine<()>,
+    base: Instant,
+    ms: u64,
+}
+
+impl Asked {
+    /// Begins a restart of two pods, whose list took this long.
+    fn begin(more: &str, took: Duration) -> Self {
+        let spec = format!(r#"{{"configMap":"a","podSelector":{{"app":"web"}}{more}}}"#);
+        let policy = Policy::of(Some(&RawValue::from_string(spec).unwrap())).unwrap();
+        let mut asked = Self { machine: begin(&policy, Why::Changed), base: Instant::now(), ms: 0 };
+        asked.hear(News::Listed { pods: pods().into_iter().map(Arc::new).collect(), at: server(READ), took });
+        asked
+    }
+
+    fn now(&self) -> Now {
+        let second = READ + i64::try_from(self.ms / 1000).unwrap();
+        Now { timer: self.base + Duration::from_millis(self.ms), server: server(second) }
+    }
+
+    fn hear(&mut self, news: News<()>) {
+        let now = self.now();
+        self.machine.heard(news, now);
+    }
+
+    /// Answers until the restart waits, and returns for how many milliseconds. Deletions get this reply.
+    fn waits(&mut self, reply: impl Fn() -> Reply) -> u64 {
+        loop {
+            let now = self.now();
+            let news = match self.machine.next(now) {
+                Do::ReadWatch => News::WatchRead,
+                Do::TakeTurn { owners, .. } => News::Turn(owners),
+                Do::Intend(_) | Do::Confirm => News::Confirmed(()),
+                Do::ReadOwners(_) => News::OwnersRead { states: [(web(), state(2))].into(), took: Duration::ZERO },
+                Do::Remove(wave, ()) => {
+                    for pod in wave.rows.iter().flatten().map(|attempt| &attempt.pod) {
+                        self.machine.replied(pod, reply());
+                    }
+                    News::WaveOver { is_whole: true }
+                }
+                Do::Follow(is_open) => News::Following { is_open, is_new: true },
+                Do::Write(_) => News::Written,
+                Do::Wait(until) => return millis(until.saturating_duration_since(now.timer)),
+                _ => panic!("it does not wait"),
+            };
+            self.hear(news);
+        }
+    }
+
+    /// Lets the watch show these pods, this long after the start.
+    fn shows(&mut self, ms: u64, gone: &[&str], pods: Vec<Pod>) -> u64 {
+        self.ms = ms;
+        gone.iter().for_each(|name| self.hear(News::Gone((*name).into())));
+        pods.into_iter().for_each(|pod| self.hear(News::Applied(Arc::new(pod))));
+        self.waits(|| panic!("nothing is deleted"))
+    }
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap()
+}
+
+fn accepted() -> Reply {
+    Reply::Deleted { by: server(READ + 30), here: true }
+}
+
+fn blocked() -> Reply {
+    Reply::Failed(Action::new("evict", PODS).failed(Cause::Blocked("x".to_owned())))
+}
+
+/// A new pod that is ready since this second after the reading.
+fn new(name: &str, ready: Option<i64>) -> Pod {
+    Pod { ready_since: ready.map(|second| server(READ + second)), ..created(name, READ + 1) }
+}
+
+#[test]
+fn the_watch_shows_when_another_pass_is_worth_making() {
+    let mut asked = Asked::begin(ROLLING, Duration::ZERO);
+    assert_eq!(asked.waits(accepted), 10_000);
+    assert_eq!(asked.shows(1000, &["a"], Vec::new()), 9000);
+    assert_eq!(asked.shows(2000, &[], vec![new("c", None)]), 8000);
+    assert_eq!(asked.shows(3000, &[], vec![new("c", Some(3))]), 0);
+    asked.ms = 3100;
+    assert_eq!(asked.waits(|| panic!("nothing is deleted")), 0, "a step follows");
+}
+
+#[test]
+fn a_pass_comes_no_earlier_than_the_pause_after_a_list() {
+    let mut asked = Asked::begin(ROLLING, Duration::from_secs(1));
+    assert_eq!(asked.waits(accepted), 10_000);
+    assert_eq!(asked.shows(3000, &["a"], vec![new("c", Some(3))]), 5700);
+    let mut asked = Asked::begin(ROLLING, Duration::from_secs(4));
+    assert_eq!(asked.waits(accepted), 35_700);
+}
+
+/// The disruption controller takes a moment to count a pod that has become available.
+#[test]
+fn after_a_refused_eviction_another_pass_is_worth_making_once_more_pods_are_ready() {
+    let mut asked = Asked::begin(r#","deletionPolicy":"Evict""#, Duration::ZERO);
+    let until = asked.waits(blocked);
+    assert!((1000..10_000).contains(&until), "{until}");
+    assert_eq!(asked.shows(100, &[], vec![new("c", None)]), until - 100);
+    assert_eq!(asked.shows(200, &[], vec![new("c", Some(0))]), 500);
+}
+
+#[test]
+fn a_restart_wakes_when_a_new_pod_will_have_been_ready_for_long_enough() {
+    let mut asked = Asked::begin(r#","maxUnavailable":1,"minReadySeconds":3"#, Duration::ZERO);
+    assert_eq!(asked.waits(accepted), 10_000);
+    assert_eq!(asked.shows(1000, &["a"], vec![new("c", None)]), 9000);
+    // The event may be a second late, and times are whole seconds.
+    assert_eq!(asked.shows(2000, &[], vec![new("c", Some(2))]), 4000);
+}
+
+#[test]
+fn a_watch_that_is_lost_while_the_restart_waits_ends_the_step() {
+    let mut asked = Asked::begin(ROLLING, Duration::ZERO);
+    assert_eq!(asked.waits(accepted), 10_000);
+    asked.hear(News::WatchLost);
+    assert!(matches!(asked.machine.next(asked.now()), Do::Decide));
 }
