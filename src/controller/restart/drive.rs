@@ -39,7 +39,8 @@ impl Drive<'_, '_> {
         loop {
             let news = match self.watched.machine.next(now(&context.client)) {
                 Do::ReadWatch => {
-                    self.watched.catch_up(&context.client).await;
+                    // Without a watch, the pass lists the pods.
+                    let _ = self.watched.catch_up(&context.client).await;
                     News::WatchRead
                 }
                 Do::TakeTurn { owners, is_listed } => {

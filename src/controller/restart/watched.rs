@@ -63,7 +63,9 @@ impl Watched {
         while self.watch.is_open() {
             let until = match self.machine.next(clock::now(client)) {
                 Do::ReadWatch => {
-                    self.catch_up(client).await;
+                    if let ControlFlow::Break(missed) = self.catch_up(client).await {
+                        return missed;
+                    }
                     let began = timer_now();
                     self.machine.heard(News::WatchRead, clock::now(client));
                     let took = timer_now().saturating_duration_since(began);
@@ -88,7 +90,8 @@ impl Watched {
     }
 
     /// Reads what the watch has delivered, so that nothing is judged by pods as they were before the last request.
-    pub(super) async fn catch_up(&mut self, client: &Client) {
+    /// Breaks if events are missing.
+    pub(super) async fn catch_up(&mut self, client: &Client) -> ControlFlow<Result<(), Error>> {
         let read_all = async {
             let (mut read, mut before) = (0, None);
             while before != Some(read) && read < MAX_LAG {
@@ -98,14 +101,15 @@ impl Watched {
                 yield_now().await;
                 while let PodWatch::Open(changes) = &mut self.watch
                     && let Some(event) = changes.next().now_or_never()
-                    && self.apply(event, client).is_continue()
                 {
+                    self.apply(event, client)?;
                     read += 1;
                 }
             }
+            ControlFlow::Continue(())
         };
         // The limit of what a task does at once would pass for the end of the events.
-        unconstrained(read_all).await;
+        unconstrained(read_all).await
     }
 
     /// Applies an event of the watch. Breaks if events are missing: the next pass lists the pods.
