@@ -95,6 +95,15 @@ fn another_step_says_whether_the_spec_was_edited() {
     assert!(!machine.resume(&policy("Delete"), &begun()));
 }
 
+#[test]
+fn without_a_budget_owners_that_may_not_be_read_are_guessed() {
+    let failed = |cause: fn(String) -> Cause| Action::new("get", PODS).failed(cause("x".to_owned()));
+    let tolerates = |policy: &Policy, cause| begin(policy, Why::Changed).tolerates(&failed(cause));
+    let (whole, rolling) = (policy("Skip"), super::one_at_a_time());
+    assert_eq!((tolerates(&whole, Cause::Forbidden), tolerates(&whole, Cause::Unreachable)), (true, false));
+    assert_eq!((tolerates(&rolling, Cause::Forbidden), tolerates(&rolling, Cause::Unreachable)), (false, false));
+}
+
 /// A restart that makes no progress holds no watch.
 #[test]
 fn a_restart_is_stalled_once_its_deadline_has_passed_and_closes_its_watch() {
