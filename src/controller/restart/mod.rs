@@ -142,6 +142,7 @@ impl Restarts {
         step.scheduling.end_turn();
         // Until the status has this restart, the one before may still be recorded.
         if watched.machine.is_intended() {
+            self.snapshots.forget();
             let started_at = watched.machine.started_at();
             self.watched = Some(watched);
             // After the deletions, which are urgent.

@@ -59,8 +59,11 @@ impl Watched {
 
     /// Waits until the restart asks for more than to wait, or until the watch fails.
     pub(super) async fn worth_a_pass(&mut self, client: &Client) -> Result<(), Error> {
+        if !self.watch.is_open() {
+            return std::future::pending().await;
+        }
         let mut pause_until = timer_now();
-        while self.watch.is_open() {
+        loop {
             let until = match self.machine.next(clock::now(client)) {
                 Do::ReadWatch => {
                     if let ControlFlow::Break(missed) = self.catch_up(client).await {
@@ -75,7 +78,7 @@ impl Watched {
                 Do::Wait(until) | Do::Pause(until) => until,
                 _ => return Ok(()),
             };
-            let PodWatch::Open(changes) = &mut self.watch else { break };
+            let PodWatch::Open(changes) = &mut self.watch else { return Ok(()) };
             let event = tokio::select! {
                 biased;
                 () = sleep_until(until.into()) => return Ok(()),
@@ -86,7 +89,6 @@ impl Watched {
             }
             sleep_until(pause_until.into()).await;
         }
-        std::future::pending().await
     }
 
     /// Reads what the watch has delivered, so that nothing is judged by pods as they were before the last request.

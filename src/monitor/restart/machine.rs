@@ -359,6 +359,7 @@ impl<P> Machine<P> {
             }
             News::Following { is_open, is_new } => {
                 self.pods.follow(is_open, is_new);
+                self.pods.judged();
                 if let Phase::Following(end) = std::mem::replace(&mut self.phase, Phase::Leaving) {
                     self.end_pass(end, now);
                 }
@@ -389,22 +390,28 @@ impl<P> Machine<P> {
         Sight { plan, policy, view, owners, undeleted, own_pod, canary, is_overdue }.standing()
     }
 
-    /// Takes that nothing is left of the watch. While the restart waits, this shows whether another pass is worth making
-    /// now.
+    /// Takes that nothing is left of the watch. While the restart waits, news show whether another pass is worth making.
+    /// What the last pass has left is no news: it would be tried again and again.
     fn watch_read(&mut self, now: Now) {
         self.pods.read(now.server);
         self.count_unanswered();
         let Phase::Waiting(until) = self.phase else { return };
+        if !self.pods.has_news() {
+            return;
+        }
         let next = self.judge(self.pods.glimpse()).next;
         self.phase = match next {
             _ if next.is_shown_by_watch() => Phase::Waking(now.timer),
             _ if self.is_worth_a_pass(&next) => {
                 let lag = if self.blocked_at.is_some() { BUDGET_LAG } else { Duration::ZERO };
-                Phase::Waking(self.pace.after_pause(now.timer + lag))
+                Phase::Waking(self.pace.after_pause(now.timer + lag).min(until))
             }
             Move::Wait(Some(at)) => Phase::Waiting(until.min(now.timer_at(at))),
             _ => Phase::Waiting(until),
         };
+        if matches!(self.phase, Phase::Waiting(_)) {
+            self.pods.judged();
+        }
     }
 
     /// A canary that bakes does not lack progress; one that never becomes available has not failed, but exceeds the
@@ -436,7 +443,7 @@ impl<P> Machine<P> {
     }
 
     /// Returns the owners whose pods the restart counts, if there is a budget and no turn with them.
-    pub(crate) fn lacks_turn(&self) -> Option<BTreeSet<Uid>> {
+    fn lacks_turn(&self) -> Option<BTreeSet<Uid>> {
         self.policy.max_unavailable?;
         let owners: BTreeSet<Uid> =
             self.plan.owners(self.pods.pods()).into_iter().map(|owner| owner.uid.clone()).collect();

@@ -13,7 +13,7 @@ const FAST: Duration = Duration::from_secs(2);
 /// The time of an event is an estimate from whole seconds, which lags by up to this.
 const EVENT_LAG: Duration = Duration::from_secs(1);
 
-/// The pods at one moment. Nothing else makes one than a list, or a watch that was read until nothing was left.
+/// The pods at the moment of a list, or until which a watch was read and nothing was left.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct View<'a> {
     pub(super) pods: &'a BTreeMap<Uid, Arc<Pod>>,
@@ -28,6 +28,8 @@ pub(crate) struct Seen {
     /// Until when the watch was read.
     read: ServerTime,
     watch: Option<Open>,
+    /// The watch has shown something since the pods were last judged.
+    has_news: bool,
     /// The pods that have become ready since the first list, or are ready since a time to come: since when by the clock of
     /// the node, which may be wrong, and when that was seen, which is their `ready_since` here.
     became_ready: BTreeMap<Uid, (ServerTime, ServerTime)>,
@@ -46,7 +48,7 @@ struct Open {
 impl Seen {
     pub(super) fn new() -> Self {
         let (pods, became_ready, at) = (BTreeMap::new(), BTreeMap::new(), ServerTime::from_second(0));
-        Self { pods, known: at, read: at, watch: None, became_ready, has_looked: false }
+        Self { pods, known: at, read: at, watch: None, has_news: false, became_ready, has_looked: false }
     }
 
     pub(super) fn pods(&self) -> &BTreeMap<Uid, Arc<Pod>> {
@@ -72,7 +74,7 @@ impl Seen {
         self.became_ready.retain(|uid, _| pods.contains_key(uid));
         self.has_looked = true;
         self.pods = pods;
-        self.known = at;
+        (self.known, self.has_news) = (at, false);
         self.watch.iter_mut().for_each(|watch| watch.is_current = false);
     }
 
@@ -96,6 +98,15 @@ impl Seen {
         }
     }
 
+    pub(super) fn has_news(&self) -> bool {
+        self.has_news
+    }
+
+    /// Takes that the pods were judged as they are now.
+    pub(super) fn judged(&mut self) {
+        self.has_news = false;
+    }
+
     /// Time has passed, so the watch may have more to show.
     pub(super) fn spend(&mut self) {
         self.watch.iter_mut().for_each(|watch| watch.is_read = false);
@@ -116,6 +127,7 @@ impl Seen {
 
     /// Takes a pod from the watch at this time.
     pub(super) fn apply(&mut self, pod: Arc<Pod>, at: Option<ServerTime>) {
+        self.has_news = true;
         let mut pod = self.dated(pod, at, EVENT_LAG);
         // An event from before the deletion may come after its answer: an eviction first sets a condition. If another
         // keeper's deletion has failed, only the next list shows that.
@@ -161,6 +173,7 @@ impl Seen {
     }
 
     pub(super) fn remove(&mut self, uid: &Uid) {
+        self.has_news = true;
         self.became_ready.remove(uid);
         self.pods.remove(uid);
     }

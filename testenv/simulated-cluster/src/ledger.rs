@@ -355,6 +355,8 @@ pub struct Ledger {
     pub restored: Vec<Moment>,
     /// Processes that received an unusual answer to a deletion or a write, so that they cannot know who deleted a pod.
     pub unsure: BTreeSet<Life>,
+    /// The processes of which a keeper has panicked.
+    panicked: BTreeSet<Life>,
     /// Processes in which a keeper panicked before it had named its ConfigMonitor, so that nobody knows which one forgot
     /// what it had read.
     pub forgetful: BTreeMap<Life, Moment>,
@@ -525,6 +527,7 @@ impl Ledger {
     /// Records that a keeper panicked. The keeper that replaces it knows nothing.
     pub(crate) fn record_panic(&mut self, at: Moment, caller: &Caller) {
         self.unsure.insert(caller.life);
+        self.panicked.insert(caller.life);
         let keeper_of = self.actors[caller.actor].book;
         if keeper_of.is_none() {
             self.forgetful.entry(caller.life).or_insert(at);
@@ -829,7 +832,7 @@ impl Ledger {
     pub fn counts_from(&self, Knower { life, began, listed, .. }: Knower<'_>, pod: usize, ready: Moment) -> u64 {
         let first = self.received.iter().find(|list| list.life == life && Some(list.at) > began);
         // After a panic another list is the first one of the task.
-        let is_first = first.is_none_or(|first| ready <= first.at) || self.unsure.contains(&life);
+        let is_first = first.is_none_or(|first| ready <= first.at) || self.panicked.contains(&life);
         let pod = &self.pods[pod];
         if is_first || Some(pod.born) > listed { pod.ready_by_node(ready) } else { ready.ms }
     }

@@ -26,6 +26,8 @@ use crate::monitor::status::{Begun, CanaryState, Why};
 
 /// The most questions in a course. A smooth one takes fewer than 100.
 const HORIZON: usize = 1000;
+/// The next pass comes no earlier after one without news, in milliseconds.
+const A_BACKOFF: u64 = 300;
 /// How long a canary must stay available, in seconds.
 const BAKE: i64 = 5;
 
@@ -38,6 +40,9 @@ struct Actor {
     deleted: BTreeSet<usize>,
     /// Pods whose deletion may be sent again: its answer was none, or that they are gone.
     unclear: BTreeSet<usize>,
+    /// The watch has shown something since the last list.
+    has_news: bool,
+    listed_ms: u64,
     mood: Mood,
 }
 
@@ -87,6 +92,8 @@ impl<'a> Course<'a> {
             begun: Begun::new(at, policy.selector.to_query(), OLD),
             deleted: BTreeSet::new(),
             unclear: BTreeSet::new(),
+            has_news: false,
+            listed_ms: 0,
             mood: Mood::Working,
         };
         let (actors, world) = ((0..restarts).map(actor).collect(), World::new());
@@ -163,13 +170,16 @@ impl<'a> Course<'a> {
 
     fn reads_watch(&mut self) {
         let Self { world, actors, active, .. } = self;
-        let Actor { machine, eyes, .. } = &mut actors[*active];
-        eyes.read().into_iter().for_each(|event| machine.heard(world.news(event), world.now()));
+        let Actor { machine, eyes, has_news, .. } = &mut actors[*active];
+        let events = eyes.read();
+        *has_news |= !events.is_empty();
+        events.into_iter().for_each(|event| machine.heard(world.news(event), world.now()));
     }
 
     fn lists(&mut self) {
         let Self { world, actors, active, turn: (_, ended), .. } = self;
         let pods = actors[*active].eyes.list(world, *ended);
+        (actors[*active].has_news, actors[*active].listed_ms) = (false, world.ms);
         let at = self.world.now().server;
         self.hear(News::Listed { pods, at, took: Duration::from_millis(4) });
     }
@@ -479,7 +489,7 @@ impl Explorer {
     }
 
     fn answer_wave(&mut self, before: &Course<'_>, wave: &Wave) {
-        for cause in [Cause::Blocked as fn(String) -> Cause, Cause::Refused] {
+        for cause in [Cause::Blocked as fn(String) -> Cause, Cause::Refused, Cause::Forbidden] {
             self.deviate(before, "every deletion is refused", |course| {
                 course.sends(wave, true, |_, _| Some(Reply::Failed(failed(cause("x".to_owned())))));
                 true
@@ -520,6 +530,9 @@ impl Explorer {
         course.since_wait = 0;
         let again = course.clone().ask();
         course.check(matches!(again, Do::Wait(_) | Do::Pause(_) | Do::TakeTurn { .. } | Do::List), "it rests");
+        let Actor { has_news, listed_ms, .. } = &course.actors[course.active];
+        let is_later = until > course.world.now().timer || course.world.ms > *listed_ms + A_BACKOFF;
+        course.check(is_later || *has_news, "another pass is worth making only by news or at its time");
         self.deviate(before, "time passes", |course| {
             course.end_turn();
             course.world.wait_until(until);

@@ -249,3 +249,26 @@ fn a_watch_that_is_lost_while_the_restart_waits_ends_the_step() {
     asked.hear(News::WatchLost);
     assert!(matches!(asked.machine.next(asked.now()), Do::Decide));
 }
+
+fn failed(cause: fn(String) -> Cause) -> impl Fn() -> Reply {
+    move || Reply::Failed(Action::new("delete", PODS).failed(cause("x".to_owned())))
+}
+
+/// The pods that were not sent yet are no news: each would be refused in its turn, one list after the other.
+#[test]
+fn a_restart_whose_deletions_are_refused_waits_for_news_or_its_time() {
+    for more in [ROLLING, r#","canary":{"pods":1,"bakeSeconds":0}"#] {
+        for cause in [Cause::Forbidden as fn(String) -> Cause, Cause::Invalid, Cause::Refused] {
+            let wait = Asked::begin(more, Duration::ZERO).waits(failed(cause));
+            assert!(wait >= 400, "{more}: {wait} ms");
+        }
+    }
+}
+
+/// The next pass waits for the pause after a long list.
+#[test]
+fn a_late_write_waits_for_no_pause() {
+    let mut asked = Asked::begin(r#","canary":{"pods":"100%","bakeSeconds":0}"#, Duration::from_secs(4));
+    assert_eq!(asked.waits(accepted), 1000);
+    assert_eq!(asked.shows(500, &["a", "b"], vec![new("c", Some(0)), new("d", Some(0))]), 500);
+}
