@@ -313,10 +313,8 @@ fn the_pods_that_remain_were_there(ledger: &Ledger, book: &Book) -> Result<(), S
         };
         // The list with which a watch begins may overtake the write. The lists of other content say nothing to a restart
         // that this content interrupts.
-        let about_it = |it: &&Write| it.at < write.at && it.after.begun().is_some_and(|it| it.which() == begun.which());
-        let before = book.writes.iter().rfind(about_it).filter(|_| begun.interrupted_at.is_some());
-        let by = before.unwrap_or(write);
-        let from = by.goes_by_pods_from(ledger, by.went_by.unwrap_or(list), false) - A_LIST;
+        let by_pods = write.goes_by_pods_from(ledger, write.went_by.unwrap_or(list), false) - A_LIST;
+        let from = if begun.interrupted_at.is_some() { list.ms } else { by_pods };
         let last = ledger.moments(list, write.at).filter(|at| at.ms <= from).max();
         let mut moments = ledger.moments(list, write.at).filter(|at| at.ms >= from).chain(last);
         if !moments.any(|at| begun.remaining.is_some_and(|remaining| counts(at).contains(&remaining))) {
