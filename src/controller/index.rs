@@ -97,12 +97,12 @@ impl Index {
     /// Handles the refusal of a watch on sources, or with `None` the end of the refusal.
     pub(crate) fn handle_refusal(&mut self, target: &Target, error: Option<&Error>) -> Vec<Change> {
         let mut concerned = Vec::new();
+        let doorbell = error.map(|error| Doorbell::Refused(Box::new(error.clone())));
         for (_, source) in self.sources.iter_mut().filter(|(name, _)| target.covers(name)) {
-            let doorbell = error.map(|error| Doorbell::Refused(Box::new(error.clone())));
             if source.refused.as_ref().map(|bell| &bell.doorbell) != doorbell.as_ref() {
                 let Bell { source: name, rung, .. } = &*source.bell;
-                source.refused =
-                    doorbell.map(|doorbell| Arc::new(Bell { source: name.clone(), doorbell, rung: *rung }));
+                let refused = |doorbell| Arc::new(Bell { source: name.clone(), doorbell, rung: *rung });
+                source.refused = doorbell.clone().map(refused);
                 concerned.extend(source.monitors.iter().cloned());
             }
         }

@@ -18,7 +18,7 @@ const MAX_PAUSE: Duration = Duration::from_secs(60);
 #[derive(Clone, Default)]
 pub(crate) struct Pace {
     /// No list begins before this time.
-    pub(crate) pause: Option<Instant>,
+    pub(super) pause: Option<Instant>,
     /// No request is sent before this time, which the API server has named.
     busy: Option<Instant>,
     pub(crate) backoff: Backoff,

@@ -118,6 +118,7 @@ mod tests {
     use super::*;
     use crate::kube::{Action, PODS};
     use crate::monitor::content::{ContentHash, Kind};
+    use crate::monitor::restart::tests;
     use crate::monitor::source::SourceName;
 
     fn restart(text: &str, second: i64) -> Restart {
@@ -125,17 +126,8 @@ mod tests {
         let mut contents = Contents::default();
         let name = SourceName { kind: Kind::ConfigMap, name: "a".into() };
         contents.set(&name, ContentHash::from(text));
-        Restart {
-            contents,
-            observed_at: at,
-            pods_resource_version: None,
-            since: at,
-            since_pods_resource_version: None,
-            revert: false,
-            request: None,
-            request_taken_over: false,
-            begun: None,
-        }
+        let unlisted = Restart { pods_resource_version: None, ..tests::restart() };
+        Restart { contents, observed_at: at, since: at, ..unlisted }
     }
 
     fn recorded(restart: &mut Restart, came: Instant, version: &str) -> Snapshots {

@@ -33,7 +33,7 @@ fn policy(unmanaged: &str) -> Policy {
     Policy::of(Some(&RawValue::from_string(spec).unwrap())).unwrap()
 }
 
-fn restart() -> Restart {
+pub(super) fn restart() -> Restart {
     let at = server(READ);
     Restart {
         contents: Contents::default(),

@@ -75,11 +75,11 @@ impl<P> Machine<P> {
 
     /// Makes the next move.
     fn make_move(&mut self, basis: Basis<P>, now: Now) -> Do<P> {
-        let Standing { next, remaining, lacking, on_their_way, .. } = self.standing();
+        let Standing { next, remaining, lacking, on_their_way, stuck, .. } = self.standing();
         let is_moving = on_their_way > 0;
         let pass = Pass { wakes_at: None, remaining, lacking, is_moving, deleted: 0, needs_list: false };
         match (next, basis) {
-            (Move::Done, _) => Do::Complete(self.over()),
+            (Move::Done, _) => Do::Complete(self.over(&stuck)),
             // To delete pods, and to pass or fail a canary, takes a list.
             (Move::Remove(_) | Move::Canary(CanaryState::Passed | CanaryState::Failed { .. }), Basis::Watch) => {
                 Do::Decide

@@ -67,8 +67,8 @@ impl<P> Machine<P> {
 
     /// Returns how the restart ends. It skipped the pods that were exempt when it began, or have become so since. After an
     /// edit of the selector nobody knows about the pods that are not selected any more, so only the deleted ones count.
-    pub(super) fn over(&self) -> Over {
-        let stuck = self.standing().stuck.into_iter().map(str::to_owned).collect();
+    pub(super) fn over(&self, stuck: &[&str]) -> Over {
+        let stuck = stuck.iter().map(|name| (*name).to_owned()).collect();
         let begun = self.begun.clone();
         let left = self.plan.left_alone(&self.policy, self.pods.pods(), self.own_pod.as_ref());
         let planned = if self.selects_as_at_the_start() { begun.pods } else { begun.deleted };
@@ -92,6 +92,7 @@ impl<P> Machine<P> {
 
     /// Returns how a restart whose canary has failed ends, once its owners have been read, if it does.
     pub(crate) fn over_without_canary(&self) -> Option<Over> {
-        (self.standing().next == Move::Done).then(|| self.over())
+        let Standing { next, stuck, .. } = self.standing();
+        (next == Move::Done).then(|| self.over(&stuck))
     }
 }

@@ -43,10 +43,10 @@ impl Before {
     /// The plan of the next process, which makes the lists again.
     fn plan(&self) -> Plan {
         let Restart { pods_resource_version, since_pods_resource_version, .. } = self.restart();
-        let census = |pods: &[Pod]| Arc::new(Snapshot::of(pods.iter().map(Pod::identity)));
+        let snapshot = |pods: &[Pod]| Arc::new(Snapshot::of(pods.iter().map(Pod::identity)));
         let listed = self.listed(pods_resource_version.as_ref()).unwrap();
         let since = self.listed(since_pods_resource_version.as_ref());
-        let suspects = Suspects::new(self.restart(), Some(census(listed)), since.map(census));
+        let suspects = Suspects::new(self.restart(), Some(snapshot(listed)), since.map(snapshot));
         let policy = self.policy();
         Plan::new(&policy, &[suspects], policy.selector.to_query(), listed, self.own_pod().as_ref())
     }

@@ -193,7 +193,7 @@ impl<'a> Course<'a> {
         self.hear(News::OwnersRead { states, took: Duration::from_millis(2) });
     }
 
-    fn is_cleared(&mut self) {
+    fn is_confirmed(&mut self) {
         let lists = self.actor().eyes.lists;
         self.hear(News::Confirmed(lists));
     }
@@ -439,11 +439,11 @@ impl Explorer {
             }
             Do::Intend(begun) => {
                 course.actor().begun = begun;
-                course.is_cleared();
+                course.is_confirmed();
             }
             Do::Confirm => {
                 self.fails(before, "the ConfigMonitor has changed");
-                course.is_cleared();
+                course.is_confirmed();
             }
             Do::Remove(wave, proof) => {
                 course.check_wave(&wave, proof);
