@@ -224,6 +224,8 @@ mod tests {
         seen.list([&ready(700)], ServerTime::from_second(100), true);
         seen.list([&ready(700)], ServerTime::from_second(110), true);
         assert_eq!(since(&seen), at(100), "the clock of the node is fast");
+        seen.list([&ready(112)], ServerTime::from_second(110), true);
+        assert_eq!(since(&seen), at(112), "both times are whole seconds");
         seen.apply(pod("2"), at(80));
         seen.apply(ready(101), at(80));
         assert_eq!(since(&seen), at(101), "the last answer was late");

@@ -14,7 +14,7 @@ use super::budget::is_available;
 use super::canary::CanarySight;
 use super::plan::{Exempt, Plan, Snapshot, Suspects};
 use super::seen::View;
-use super::standing::{Move, OwnerState, OwnerStates, Sight, Standing, Undeleted};
+use super::standing::{CanaryStanding, Move, OwnerState, OwnerStates, Sight, Standing, Undeleted};
 use crate::kube::objects::{Owner, Pod};
 use crate::kube::{ServerTime, Uid};
 use crate::monitor::source::Contents;
@@ -167,8 +167,12 @@ fn sight<'a>(
 
 /// A policy with a canary that need not stay available.
 fn canary_policy(unmanaged: &str) -> Policy {
-    let canary = Some(CanaryPolicy { pods: PodCount::Percent(NonZeroU8::new(100).unwrap()), bake: Duration::ZERO });
-    Policy { canary, ..policy(unmanaged) }
+    Policy { canary: policy_canary(0), ..policy(unmanaged) }
+}
+
+fn policy_canary(bake: u64) -> Option<CanaryPolicy> {
+    let pods = PodCount::Percent(NonZeroU8::new(100).unwrap());
+    Some(CanaryPolicy { pods, bake: Duration::from_secs(bake) })
 }
 
 /// Returns the next move while a canary of `first` pods is being replaced.
@@ -257,7 +261,8 @@ fn exempt_pods_are_skipped_and_listed() {
 fn a_pod_that_becomes_exempt_during_a_restart_is_neither_deleted_nor_waited_for() {
     let pods = [Pod { controller: None, ..pod("bare") }, pod("own")];
     let plan = planned(&policy("Delete"), &restart(), &listed(&pods), &pods, None);
-    assert_eq!(old(&plan), ["bare", "own"]);
+    assert_eq!((old(&plan), plan.is_empty()), (vec!["bare", "own"], false));
+    assert!(self::plan(&[created("later", READ + 5)]).is_empty());
     let own = Some(Uid::from("own"));
     let standing = seen(&plan, &policy("Skip"), &pods, own.as_ref(), &OwnerStates::new(), READ);
     assert_eq!((standing.next, standing.remaining), (Move::Done, 0));
@@ -422,7 +427,7 @@ fn the_pods_and_owners_that_a_restart_waits_for_are_named_and_counted() {
     let new = |name, owner| of(owner, created(name, READ + 5));
     let unready = |pod| Pod { ready_since: None, ..pod };
     let ending = Pod { gone_by: Some(server(READ + 30)), ..pod("a") };
-    let others = [new("c", &full), new("d", &more), new("e", &more), unready(new("f", &none))];
+    let others = [new("c", &full), new("d", &more), new("e", &more), new("f", &none)];
     let pods = by_uid(&[&[ending, unready(new("n", &web()))][..], &others].concat());
     let owners = states(&[(&web(), 2), (&db, 1), (&full, 1), (&more, 1), (&none, 0)]);
     let policy = policy("Skip");
@@ -690,6 +695,19 @@ fn a_former_owner_does_not_count_once_it_has_its_desired_replicas() {
     }
 }
 
+/// It replaces pods that nobody selects any more.
+#[test]
+fn nothing_waits_for_a_former_owner_that_has_its_desired_replicas() {
+    let db = owner("StatefulSet", "db");
+    let left = of(&db, pod("b"));
+    let mut plan = plan(&[pod("a"), left.clone()]);
+    let policy = select(&mut plan, "50%", std::slice::from_ref(&left));
+    let leaving = Pod { gone_by: Some(server(READ + 30)), ..pod("v") };
+    let others = vec![created("w", READ + 5).into(), leaving.into()];
+    let owners = OwnerStates::from([(db, state(1)), (web(), OwnerState { others, ..state(1) })]);
+    assert_eq!(sight(&plan, &policy, &by_uid(&[left]), &owners).standing().on_their_way, 0);
+}
+
 #[test]
 fn an_owner_of_an_unknown_kind_is_expected_to_have_the_pods_selected_at_the_edit() {
     let custom = owner("CloneSet", "custom");
@@ -721,6 +739,18 @@ fn an_existing_new_pod_does_not_count_as_missing() {
     let pods = by_uid(&[pod("b"), new]);
     let owners = states(&[(&web(), 3)]);
     assert_eq!(sight(&plan, &policy("Skip"), &pods, &owners).standing().on_their_way, 1);
+}
+
+/// Without an edit, it may only lack its pods.
+#[test]
+fn an_owner_whose_pods_are_all_gone_is_no_former_one() {
+    let (db, spec) =
+        (owner("StatefulSet", "db"), r#"{"configMap":"a","podSelector":{"app":"web"},"maxUnavailable":"40%"}"#);
+    let policy = Policy::of(Some(&RawValue::from_string(spec.to_owned()).unwrap())).unwrap();
+    let members = ["b", "c", "d", "e"].map(|name| of(&db, pod(name)));
+    let plan = plan(&[&[pod("a")], &members[..]].concat());
+    let next = seen(&plan, &policy, &members, None, &states(&[(&db, 4), (&web(), 1)]), READ + 10).next;
+    assert_eq!(next, remove(&["b"]), "two of five, of which one is gone");
 }
 
 #[test]
@@ -801,6 +831,27 @@ fn a_canary_consists_of_pods_with_a_successor() {
     assert_eq!(moves(&pods, 1), (remove(&["web"]), passed.clone()));
     assert_eq!(moves(&pods, 3), (remove(&["web"]), passed), "the others could prove nothing");
     assert_eq!(moves(&pods[..2], 1).0, remove(&["bare"]), "none of them has a successor");
+    let plan = planned(&policy, &restart(), &listed(&pods[..2]), &pods[..2], None);
+    let none = canary_move(1, sight(&plan, &policy, &by_uid(&[job]), &OwnerStates::new()));
+    assert_eq!(none, Move::Canary(CanaryState::Passed), "no pod proves anything");
+}
+
+#[test]
+fn a_canary_that_somebody_else_has_deleted_is_followed_by_another() {
+    let (policy, plan) = (canary_policy("Skip"), plan(&[pod("a"), pod("b")]));
+    let next = canary_move(1, sight(&plan, &policy, &by_uid(&[pod("b")]), &states(&[(&web(), 1)])));
+    assert_eq!(next, remove(&["b"]));
+}
+
+#[test]
+fn a_canary_shows_until_when_it_bakes() {
+    let policy = Policy { canary: policy_canary(30), ..policy("Skip") };
+    let (plan, owners) = (plan(&[pod("a"), pod("b")]), states(&[(&web(), 2)]));
+    let baking = Canary { pods: 1, state: CanaryState::Baking { available_at: server(READ + 5) } };
+    let pods = by_uid(&[pod("b"), Pod { ready_since: Some(server(READ + 4)), ..created("n", READ + 1) }]);
+    let canary = CanarySight { canary: &baking, since: server(READ), seen_ready: &BTreeSet::new(), failed: None };
+    let standing = Sight { canary: Some(canary), ..sight(&plan, &policy, &pods, &owners) }.standing();
+    assert_eq!(standing.canary, Some(CanaryStanding { pods: 1, until: Some(server(READ + 35)) }));
 }
 
 /// It was created after the content was read, and before the restart began.

@@ -253,6 +253,7 @@ mod tests {
         wave(&mut attempts, &["b"]);
         deleted(&mut attempts, "b");
         assert!(!attempts.has_failed(&"a".into()));
+        assert_eq!(["a", "b", "c"].map(|name| attempts.is_left(&name.into())), [true, false, false]);
         assert_eq!(attempts.undeleted.get(&"a".into()), Some(&Undeleted::Refused));
     }
 
@@ -262,6 +263,7 @@ mod tests {
         wave(&mut attempts, &["a", "b"]);
         refuse(&mut attempts, "b", Cause::Unreachable("x".to_owned()));
         assert!(attempts.has_failed(&"a".into()) && attempts.has_failed(&"b".into()));
+        assert!(attempts.is_left(&"b".into()));
         wave(&mut attempts, &["c"]);
         assert_eq!(attempts.undeleted.len(), 1);
     }
@@ -294,6 +296,36 @@ mod tests {
         assert!(attempts.wave_goes_on());
         refuse(&mut attempts, "a", Cause::Forbidden("x".to_owned()));
         assert!(!attempts.wave_goes_on(), "all deletions would be refused");
+    }
+
+    #[test]
+    fn a_disruption_budget_ends_no_wave_and_the_refusal_with_the_longest_delay_is_told() {
+        let mut attempts = Attempts::default();
+        wave(&mut attempts, &["a", "b", "c", "d"]);
+        ["a", "b", "c", "d"].iter().for_each(|name| refuse(&mut attempts, name, Cause::Blocked("x".to_owned())));
+        assert!(attempts.wave_goes_on());
+        assert!(attempts.end_wave().is_some_and(|error| matches!(error.cause, Cause::Blocked(_))));
+        let (short, long) = (Cause::Refused("x".to_owned()), Cause::Busy(Some(Duration::from_secs(9))));
+        for (first, second) in [(&short, &long), (&long, &short)] {
+            wave(&mut attempts, &["a", "b"]);
+            refuse(&mut attempts, "a", first.clone());
+            refuse(&mut attempts, "b", second.clone());
+            assert_eq!(attempts.end_wave().map(|error| error.cause), Some(long.clone()));
+        }
+    }
+
+    #[test]
+    fn a_row_goes_on_after_a_deletion_and_after_the_refusal_of_an_unready_pod() {
+        let ends = |ready: bool, reply: &Reply| {
+            let ready_since = ready.then(|| ServerTime::from_second(90));
+            let pod = Arc::new(Pod { ready_since, ..pod("a", "1") });
+            Attempt { pod, names_version: false }.ends_row(reply)
+        };
+        let failed = |cause| Reply::Failed(Action::on("delete", PODS, "a").failed(cause));
+        let (refused, lost) = (failed(Cause::Refused("x".to_owned())), failed(Cause::Unreachable("x".to_owned())));
+        let deleted = Reply::Deleted { by: ServerTime::from_second(100), here: true };
+        assert_eq!([&deleted, &refused, &lost].map(|reply| ends(true, reply)), [false, true, true]);
+        assert_eq!([&deleted, &refused, &lost].map(|reply| ends(false, reply)), [false, false, true]);
     }
 
     #[test]

@@ -10,10 +10,12 @@ use crate::kube::error::Cause;
 use crate::kube::objects::Pod;
 use crate::kube::{Action, PODS};
 use crate::monitor::restart::Now;
-use crate::monitor::restart::machine::{Do, Machine, News};
+use crate::monitor::restart::machine::{Do, Machine, News, Report};
+use crate::monitor::restart::plan::Exempt;
+use crate::monitor::restart::standing::OwnerState;
 use crate::monitor::restart::wave::Reply;
 use crate::monitor::spec::Policy;
-use crate::monitor::status::{Begun, Entry, Outcome, Restart, Why};
+use crate::monitor::status::{Begun, Canary, CanaryState, Entry, Outcome, Restart, Why};
 
 fn pods() -> Vec<Pod> {
     vec![pod("a"), pod("b")]
@@ -129,18 +131,43 @@ const ROLLING: &str = r#","maxUnavailable":1"#;
 /// A restart, asked at one moment after the other.
 struct Asked {
     machine: Machine<()>,
+    policy: Policy,
     base: Instant,
     ms: u64,
+    /// What a list shows.
+    pods: Vec<Pod>,
+    /// The pods of the owner that a list does not show.
+    others: Vec<Pod>,
+    /// What the watch shows during a wave.
+    meanwhile: Vec<Pod>,
+    /// The next wave is cut short.
+    cuts_short: bool,
+    /// What was written last.
+    written: Option<Report>,
 }
 
 impl Asked {
     /// Begins a restart of two pods, whose list took this long.
     fn begin(more: &str, took: Duration) -> Self {
-        let spec = format!(r#"{{"configMap":"a","podSelector":{{"app":"web"}}{more}}}"#);
-        let policy = Policy::of(Some(&RawValue::from_string(spec).unwrap())).unwrap();
-        let mut asked = Self { machine: begin(&policy, Why::Changed), base: Instant::now(), ms: 0 };
+        let mut asked = Self::of(more, |policy| begin(policy, Why::Changed));
         asked.hear(News::Listed { pods: pods().into_iter().map(Arc::new).collect(), at: server(READ), took });
         asked
+    }
+
+    fn of(more: &str, machine: impl Fn(&Policy) -> Machine<()>) -> Self {
+        let policy = spec(more);
+        let (machine, base, pods) = (machine(&policy), Instant::now(), pods());
+        Self {
+            machine,
+            policy,
+            base,
+            ms: 0,
+            pods,
+            others: Vec::new(),
+            meanwhile: Vec::new(),
+            cuts_short: false,
+            written: None,
+        }
     }
 
     fn now(&self) -> Now {
@@ -153,28 +180,72 @@ impl Asked {
         self.machine.heard(news, now);
     }
 
-    /// Answers until the restart waits, and returns for how many milliseconds. Deletions get this reply.
-    fn waits(&mut self, reply: impl Fn() -> Reply) -> u64 {
+    /// Answers until the restart waits or ends its step. Returns what it asked for. Deletions get this reply.
+    fn asks(&mut self, reply: impl Fn(&Pod) -> Reply) -> Vec<String> {
+        let mut asked = Vec::new();
         loop {
+            assert!(asked.len() < 50, "it never waits: {asked:?}");
             let now = self.now();
-            let news = match self.machine.next(now) {
-                Do::ReadWatch => News::WatchRead,
-                Do::TakeTurn { owners, .. } => News::Turn(owners),
-                Do::Intend(_) | Do::Confirm => News::Confirmed(()),
-                Do::ReadOwners(_) => News::OwnersRead { states: [(web(), state(2))].into(), took: Duration::ZERO },
-                Do::Remove(wave, ()) => {
-                    for pod in wave.rows.iter().flatten().map(|attempt| &attempt.pod) {
-                        self.machine.replied(pod, reply());
-                    }
-                    News::WaveOver { is_whole: true }
+            let (what, news) = match self.machine.next(now) {
+                Do::ReadWatch => ("read watch".to_owned(), News::WatchRead),
+                Do::TakeTurn { owners, is_listed } => (format!("take turn, listed: {is_listed}"), News::Turn(owners)),
+                Do::List => {
+                    let pods = self.pods.iter().cloned().map(Arc::new).collect();
+                    ("list".to_owned(), News::Listed { pods, at: now.server, took: Duration::ZERO })
                 }
-                Do::Follow(is_open) => News::Following { is_open, is_new: true },
-                Do::Write(_) => News::Written,
-                Do::Wait(until) => return millis(until.saturating_duration_since(now.timer)),
-                _ => panic!("it does not wait"),
+                Do::Intend(_) => ("intend".to_owned(), News::Confirmed(())),
+                Do::Confirm => ("confirm".to_owned(), News::Confirmed(())),
+                Do::ReadOwners(queries) => {
+                    let owners = queries.iter().map(|query| format!(" {} {}", query.owner.name, query.selected));
+                    let others: Vec<_> = self.others.iter().cloned().map(Arc::new).collect();
+                    let state = |others| OwnerState { others, ..state(2) };
+                    let states =
+                        queries.iter().map(|query| (Arc::clone(&query.owner), state(others.clone()))).collect();
+                    let what = format!("read owners{}", owners.collect::<String>());
+                    (what, News::OwnersRead { states, took: Duration::ZERO })
+                }
+                Do::Remove(wave, ()) => {
+                    let pods: Vec<_> = wave.rows.iter().flatten().map(|attempt| &attempt.pod).collect();
+                    pods.iter().for_each(|pod| _ = self.machine.replied(pod, reply(pod)));
+                    self.meanwhile.iter().for_each(|pod| self.machine.heard(News::Applied(Arc::new(pod.clone())), now));
+                    let names: String = pods.iter().map(|pod| format!(" {}", pod.name)).collect();
+                    let is_whole = !std::mem::take(&mut self.cuts_short);
+                    (format!("remove{names}"), News::WaveOver { is_whole })
+                }
+                Do::Follow(is_open) => (format!("follow: {is_open}"), News::Following { is_open, is_new: is_open }),
+                Do::Write(report) => {
+                    let what = format!("write {}", report.begun.deleted);
+                    self.written = Some(report);
+                    (what, News::Written)
+                }
+                last => {
+                    asked.push(match last {
+                        Do::Wait(until) => format!("wait {}", millis(until.saturating_duration_since(now.timer))),
+                        Do::Pause(until) => format!("pause {}", millis(until.saturating_duration_since(now.timer))),
+                        Do::Complete(over) => format!("complete {}", over.begun.deleted),
+                        Do::Decide => "decide".to_owned(),
+                        _ => "fail".to_owned(),
+                    });
+                    return asked;
+                }
             };
+            asked.push(what);
             self.hear(news);
         }
+    }
+
+    /// Answers until the restart waits, and returns for how many milliseconds. Deletions get this reply.
+    fn waits(&mut self, reply: impl Fn() -> Reply) -> u64 {
+        let asked = self.asks(|_| reply());
+        let wait = asked.last().and_then(|last| last.strip_prefix("wait ")?.parse().ok());
+        wait.unwrap_or_else(|| panic!("it does not wait: {asked:?}"))
+    }
+
+    /// Begins another step, this long after the start, and returns what it asks for. Nothing is deleted.
+    fn resumes(&mut self, ms: u64) -> Vec<String> {
+        self.ms = ms;
+        self.machine.resume(&self.policy, &begun());
+        self.asks(|_| panic!("nothing is deleted"))
     }
 
     /// Lets the watch show these pods, this long after the start.
@@ -184,6 +255,15 @@ impl Asked {
         pods.into_iter().for_each(|pod| self.hear(News::Applied(Arc::new(pod))));
         self.waits(|| panic!("nothing is deleted"))
     }
+
+    fn situation(&self) -> String {
+        format!("{:?}", self.written.as_ref().unwrap().situation(&self.policy))
+    }
+}
+
+fn spec(more: &str) -> Policy {
+    let spec = format!(r#"{{"configMap":"a","podSelector":{{"app":"web"}}{more}}}"#);
+    Policy::of(Some(&RawValue::from_string(spec).unwrap())).unwrap()
 }
 
 fn millis(duration: Duration) -> u64 {
@@ -238,8 +318,8 @@ fn a_restart_wakes_when_a_new_pod_will_have_been_ready_for_long_enough() {
     let mut asked = Asked::begin(r#","maxUnavailable":1,"minReadySeconds":3"#, Duration::ZERO);
     assert_eq!(asked.waits(accepted), 10_000);
     assert_eq!(asked.shows(1000, &["a"], vec![new("c", None)]), 9000);
-    // The event may be a second late, and times are whole seconds.
-    assert_eq!(asked.shows(2000, &[], vec![new("c", Some(2))]), 4000);
+    // The clock of the node is slow, the event may be a second late, and times are whole seconds.
+    assert_eq!(asked.shows(2000, &[], vec![new("c", Some(1))]), 5000);
 }
 
 #[test]
@@ -271,4 +351,334 @@ fn a_late_write_waits_for_no_pause() {
     let mut asked = Asked::begin(r#","canary":{"pods":"100%","bakeSeconds":0}"#, Duration::from_secs(4));
     assert_eq!(asked.waits(accepted), 1000);
     assert_eq!(asked.shows(500, &["a", "b"], vec![new("c", Some(0)), new("d", Some(0))]), 500);
+}
+
+#[test]
+fn without_a_budget_all_pods_go_at_once_and_the_watch_shows_the_end() {
+    let mut asked = Asked::begin("", Duration::from_secs(4));
+    assert_eq!(asked.asks(|_| accepted()), ["intend", "remove a b", "follow: true", "read watch", "wait 1000"]);
+    assert_eq!(asked.shows(500, &["a", "b"], vec![new("c", Some(0)), new("d", Some(0))]), 0);
+    assert_eq!(asked.resumes(500), ["read watch", "read owners web 2", "read watch", "complete 2"]);
+}
+
+#[test]
+fn what_the_last_wave_deleted_is_written_a_second_later_if_the_restart_is_not_over() {
+    let mut asked = Asked::begin("", Duration::ZERO);
+    assert_eq!(asked.waits(accepted), 1000);
+    assert_eq!(asked.resumes(1000), ["read watch", "write 2", "read watch", "wait 9000"]);
+}
+
+#[test]
+fn with_a_budget_a_pass_takes_a_turn_reads_the_owners_and_is_written_at_once() {
+    let mut asked = Asked::begin(ROLLING, Duration::ZERO);
+    let begins = ["take turn, listed: true", "intend", "read owners web 2"];
+    let passes = ["remove a", "follow: true", "write 1", "read watch", "wait 10000"];
+    assert_eq!(asked.asks(|_| accepted()), [&begins[..], &passes].concat());
+    assert!(asked.machine.undeleted().is_empty(), "the other pod was not tried");
+    asked.pods = vec![pod("b"), new("c", Some(3))];
+    asked.ms = 3000;
+    asked.machine.resume(&asked.policy, &begun());
+    let begins = ["read watch", "take turn, listed: false", "read watch", "list", "read owners web 2", "confirm"];
+    let passes = ["remove b", "follow: true", "write 2", "read watch", "wait 10000"];
+    assert_eq!(asked.asks(|_| accepted()), [&begins[..], &passes].concat());
+}
+
+#[test]
+fn a_pass_that_deletes_nothing_is_written_at_once() {
+    let mut asked = Asked::of("", |_| recall(&begun(), true));
+    asked.pods = pods().into_iter().map(|pod| Pod { gone_by: Some(server(READ + 30)), ..pod }).collect();
+    assert_eq!(asked.asks(|_| accepted())[..4], ["list", "follow: true", "write 0", "read watch"]);
+}
+
+#[test]
+fn a_wave_that_was_cut_short_is_written_if_it_has_deleted_and_the_next_step_follows_at_once() {
+    let gone = |pod: &Pod| Reply::ReportedGone {
+        about_version: false,
+        error: Action::on("delete", PODS, &pod.name).failed(Cause::NotFound("x".to_owned())),
+    };
+    let mut asked = Asked::begin("", Duration::ZERO);
+    asked.cuts_short = true;
+    assert_eq!(asked.asks(|_| accepted()), ["intend", "remove a b", "follow: true", "write 2", "decide"]);
+    let mut asked = Asked::begin("", Duration::ZERO);
+    let one_gone = |pod: &Pod| if &*pod.name == "a" { gone(pod) } else { accepted() };
+    assert_eq!(asked.asks(one_gone), ["intend", "remove a b", "follow: true", "write 1", "decide"]);
+    let mut asked = Asked::begin("", Duration::ZERO);
+    assert_eq!(asked.asks(gone), ["intend", "remove a b", "decide"]);
+}
+
+#[test]
+fn a_refusal_is_expected_only_of_a_disruption_budget_that_lets_others_go() {
+    let is_expected = |cause: fn(String) -> Cause, others: fn() -> Reply| {
+        let mut asked = Asked::begin(r#","deletionPolicy":"Evict""#, Duration::ZERO);
+        asked.asks(|pod| if &*pod.name == "b" { failed(cause)() } else { others() });
+        asked.situation().starts_with("RestartInProgress")
+    };
+    let mut moving = Asked::of(r#","deletionPolicy":"Evict""#, |_| recall(&begun(), true));
+    moving.pods[0].gone_by = Some(server(READ + 30));
+    moving.asks(|_| blocked());
+    assert!(moving.situation().starts_with("RestartInProgress"), "one is terminating");
+    assert!(is_expected(Cause::Blocked, accepted));
+    assert!(!is_expected(Cause::Blocked, blocked));
+    assert!(!is_expected(Cause::Refused, accepted));
+}
+
+#[test]
+fn a_lost_watch_is_not_read_and_the_next_step_lists() {
+    let mut asked = Asked::begin("", Duration::ZERO);
+    asked.waits(accepted);
+    asked.hear(News::WatchLost);
+    assert_eq!(asked.asks(|_| accepted()), ["decide"]);
+    asked.pods = vec![new("c", Some(0)), new("d", Some(0))];
+    assert_eq!(asked.resumes(500), ["list", "read owners web 2", "complete 2"]);
+}
+
+#[test]
+fn without_a_watch_the_next_pass_comes_sooner() {
+    let mut asked = Asked::begin(ROLLING, Duration::ZERO);
+    let asks = loop {
+        match asked.machine.next(asked.now()) {
+            Do::Follow(_) => asked.hear(News::Following { is_open: false, is_new: false }),
+            Do::Write(_) => asked.hear(News::Written),
+            Do::Wait(until) => break millis(until.saturating_duration_since(asked.base)),
+            Do::TakeTurn { owners, .. } => asked.hear(News::Turn(owners)),
+            Do::Intend(_) => asked.hear(News::Confirmed(())),
+            Do::ReadOwners(_) => {
+                asked.hear(News::OwnersRead { states: [(web(), state(2))].into(), took: Duration::ZERO });
+            }
+            Do::Remove(..) => asked.hear(News::WaveOver { is_whole: true }),
+            _ => panic!("it does not wait"),
+        }
+    };
+    assert!(asks < 10_000, "{asks} ms");
+}
+
+#[test]
+fn a_report_names_the_others_that_select_the_same_pods() {
+    let mut asked = Asked::begin(ROLLING, Duration::ZERO);
+    asked.machine.also_selected_by(vec!["another".into()]);
+    asked.waits(accepted);
+    assert!(asked.situation().contains("another"), "{}", asked.situation());
+}
+
+#[test]
+fn the_controllers_are_those_of_the_owners_or_the_owners_themselves() {
+    let mut asked = Asked::begin(ROLLING, Duration::ZERO);
+    assert!(asked.machine.controllers().is_empty(), "the owners were not read");
+    let (deployment, other) = (super::owner("Deployment", "web"), super::owner("ReplicaSet", "other"));
+    let state = |controller| OwnerState { controller, ..state(2) };
+    for (controller, is) in [(None, web()), (Some(Arc::clone(&deployment)), deployment)] {
+        let states = [(web(), state(controller)), (Arc::clone(&other), state(None))].into();
+        asked.hear(News::OwnersRead { states, took: Duration::ZERO });
+        assert_eq!(asked.machine.controllers(), [is].into());
+    }
+}
+
+#[test]
+fn a_pod_that_has_become_exempt_is_skipped_at_the_end() {
+    let bare = Pod { controller: None, ..pod("a") };
+    let delete = policy("Delete");
+    let bares = std::slice::from_ref(&bare);
+    let plan = planned(&delete, &restart(), &listed(bares), bares, None);
+    let mut asked = Asked::of("", |policy| Machine::recall(policy, plan.clone(), &restart(), &begun(), None, true));
+    asked.hear(News::Listed { pods: vec![Arc::new(bare)], at: server(READ), took: Duration::ZERO });
+    asked.hear(News::Applied(Arc::new(Pod { controller: None, ..created("new", READ + 5) })));
+    let Do::ReadOwners(_) = asked.machine.next(asked.now()) else { panic!("no owners are read") };
+    asked.hear(News::OwnersRead { states: [].into(), took: Duration::ZERO });
+    let Do::Complete(over) = asked.machine.next(asked.now()) else { panic!("the restart is not over") };
+    let skipped: Vec<_> = over.skipped.iter().map(|skipped| (&*skipped.pod, skipped.why)).collect();
+    assert_eq!((skipped, over.begun.pods), (vec![("a", Exempt::Bare)], 1));
+}
+
+/// A restart whose canary of one pod bakes, or has this state.
+fn canary(state: CanaryState) -> Begun {
+    Begun { canary: Some(Canary { pods: 1, state }), ..begun() }
+}
+
+const BAKING: &str = r#","canary":{"pods":1,"bakeSeconds":30}"#;
+
+fn with_canary(begun: &Begun) -> Asked {
+    let plan = |policy: &Policy| planned(policy, &restart(), &listed(&pods()), &pods(), None);
+    Asked::of(BAKING, |policy| Machine::recall(policy, plan(policy), &restart(), begun, None, true))
+}
+
+#[test]
+fn a_new_pod_that_has_failed_fails_the_canary_though_it_is_gone_and_one_from_before_hides_it_not() {
+    let crashed = |name, second| {
+        let crash = Some("exited".into());
+        Pod { crash, ready_since: None, ..created(name, second) }
+    };
+    let (before, after) = (crashed("n1", READ - 100), crashed("n2", READ + 1));
+    let fails = |pods: &[&Pod], gone: &str| {
+        let mut asked = with_canary(&canary(CanaryState::Replacing));
+        pods.iter().for_each(|pod| asked.hear(News::Applied(Arc::new((*pod).clone()))));
+        asked.hear(News::Gone(gone.into()));
+        asked.pods = vec![pod("b"), new("c", None)];
+        asked.asks(|_| accepted());
+        asked.written.is_some_and(|report| matches!(report.begun.canary.unwrap().state, CanaryState::Failed { .. }))
+    };
+    assert!(fails(&[&before, &after], "n2") && fails(&[&after, &before], "n2"));
+    assert!(!fails(&[&before], "n1"), "it is from before the restart");
+    assert!(!fails(&[&Pod { crash: after.crash, ..pod("b") }], "b"), "an old pod proves nothing");
+}
+
+#[test]
+fn a_restart_whose_canary_has_failed_may_be_over_once_all_others_are_replaced_and_have_baked() {
+    let failed = || CanaryState::Failed { message: "x".to_owned() };
+    let at = |second: i64, pods: &[Pod], begun: &Begun| {
+        let mut asked = with_canary(begun);
+        for (at, pods) in [(READ + 1, &[pod("b")][..]), (READ + second, pods)] {
+            asked.hear(News::Listed {
+                pods: pods.iter().cloned().map(Arc::new).collect(),
+                at: server(at),
+                took: Duration::ZERO,
+            });
+        }
+        asked.machine.may_be_over()
+    };
+    let (one, all) = (canary(failed()), Begun { canary: Some(Canary { pods: 2, state: failed() }), ..begun() });
+    let done = [new("c", Some(2)), new("d", Some(4))];
+    let crashed = [new("c", Some(2)), Pod { crash: Some("exited".into()), ..new("d", Some(4)) }];
+    let stranger = Pod { controller: None, ready_since: None, ..created("z", READ) };
+    let ending = Pod { gone_by: Some(server(READ + 90)), ready_since: None, ..new("e", None) };
+    assert_eq!([34, 35].map(|second| at(second, &done, &one)), [false, true]);
+    assert!(!at(35, &[new("c", Some(2)), new("d", None)], &one));
+    assert!(!at(35, &[&done[..], &[pod("b")]].concat(), &one), "an old pod is left");
+    assert!(at(35, &[&done[..], &[stranger, ending]].concat(), &one), "neither is a new pod of the restart");
+    let edited = Begun { pod_selector: "app=other".to_owned(), ..canary(failed()) };
+    assert!(!at(35, &done, &edited), "nobody knows about the pods that are not selected any more");
+    assert!(at(35, &crashed, &one), "it has replaced another pod than the canary");
+    assert!(!at(35, &crashed, &all), "it may be the canary");
+    assert!(at(35, &done, &all));
+}
+
+#[test]
+fn a_restart_whose_canary_has_failed_is_over_once_its_owners_have_what_they_desire() {
+    let mut asked = with_canary(&canary(CanaryState::Failed { message: "x".to_owned() }));
+    let pods = [new("c", Some(2)), new("d", Some(4))].map(Arc::new);
+    asked.hear(News::Listed { pods: pods.to_vec(), at: server(READ + 40), took: Duration::ZERO });
+    for (desired, is_over) in [(3, false), (2, true)] {
+        asked.hear(News::OwnersRead { states: [(web(), state(desired))].into(), took: Duration::ZERO });
+        assert_eq!(asked.machine.over_without_canary().is_some(), is_over);
+    }
+}
+
+#[test]
+fn a_canary_is_judged_with_its_owners_read() {
+    let mut asked = with_canary(&canary(CanaryState::Replacing));
+    let passes = ["remove a", "follow: true", "write 1", "read watch", "wait 10000"];
+    assert_eq!(asked.asks(|_| accepted()), [&["list", "read owners web 2", "confirm"][..], &passes].concat());
+}
+
+#[test]
+fn when_the_operator_stops_the_step_fails_and_says_why() {
+    let mut asked = Asked::begin("", Duration::ZERO);
+    let stopped = || Action::new("delete", PODS).failed(Cause::Stopped);
+    let Do::Intend(_) = asked.machine.next(asked.now()) else { panic!("nothing is intended") };
+    asked.hear(News::Confirmed(()));
+    let Do::Remove(..) = asked.machine.next(asked.now()) else { panic!("nothing is removed") };
+    asked.machine.replied(&pod("a"), Reply::Failed(stopped()));
+    asked.hear(News::WaveOver { is_whole: false });
+    assert!(asked.machine.refusal().is_some());
+    assert_eq!(asked.asks(|_| accepted()), ["fail"]);
+}
+
+/// Its owner was read before the watch showed it, or after the list.
+#[test]
+fn a_selected_pod_counts_once_though_it_is_among_the_other_pods_of_its_owner() {
+    let mut asked = Asked::begin(ROLLING, Duration::ZERO);
+    asked.others = vec![new("c", Some(3))];
+    assert_eq!(asked.asks(|_| accepted()).last().unwrap(), "wait 10000", "a surplus");
+    assert_eq!(asked.shows(3000, &["a"], vec![new("c", Some(3))]), 0);
+    let mut asked = Asked::begin(ROLLING, Duration::ZERO);
+    asked.others = pods();
+    assert!(asked.asks(|_| accepted()).contains(&"remove a".to_owned()));
+}
+
+#[test]
+fn only_another_process_counts_pods_that_are_gone_as_its_deletions() {
+    let deleted = |is_own, begun: Begun| {
+        let mut asked = Asked::of("", |_| recall(&begun, is_own));
+        asked.pods = vec![pod("b")];
+        asked.asks(|_| failed(Cause::Refused)());
+        asked.written.unwrap().begun.deleted
+    };
+    let edited = Begun { pod_selector: "app=other".to_owned(), ..begun() };
+    assert_eq!([deleted(true, begun()), deleted(false, begun()), deleted(false, edited)], [0, 1, 0]);
+}
+
+#[test]
+fn after_an_edit_of_the_selector_only_deleted_pods_count() {
+    let mut asked = Asked::of("", |_| recall(&Begun { pod_selector: "app=other".to_owned(), ..begun() }, true));
+    asked.hear(News::Listed { pods: Vec::new(), at: server(READ), took: Duration::ZERO });
+    let over = loop {
+        match asked.machine.next(asked.now()) {
+            Do::ReadOwners(_) => {
+                asked.hear(News::OwnersRead { states: [(web(), state(0))].into(), took: Duration::ZERO });
+            }
+            Do::Complete(over) => break over,
+            _ => panic!("the restart is not over"),
+        }
+    };
+    assert_eq!(over.begun.pods, 0);
+}
+
+#[test]
+fn what_is_written_has_the_deletions_that_no_status_has_yet() {
+    let mut asked = Asked::begin("", Duration::ZERO);
+    asked.waits(accepted);
+    assert_eq!(asked.machine.to_write(begun()).deleted, 2);
+}
+
+#[test]
+fn a_restart_wakes_at_its_deadline() {
+    let gone = || Reply::Deleted { by: server(READ), here: true };
+    let mut asked = Asked::begin(r#","maxUnavailable":1,"progressDeadlineSeconds":5"#, Duration::ZERO);
+    assert_eq!(asked.waits(gone), 5000);
+}
+
+/// At the deadline the owner is no longer expected to make it available.
+#[test]
+fn after_the_deadline_an_unready_pod_of_a_stateful_set_goes_though_a_successor_is_not_available() {
+    let set = super::owner("StatefulSet", "web");
+    let old = super::of(&set, Pod { ready_since: None, ..pod("b") });
+    let both = [super::of(&set, pod("a")), old.clone()];
+    let plan = |policy: &Policy| planned(policy, &restart(), &listed(&both), &both, None);
+    let next = |second: i64| {
+        let mut asked = Asked::of(r#","maxUnavailable":1,"progressDeadlineSeconds":60"#, |policy| {
+            Machine::recall(policy, plan(policy), &restart(), &begun(), None, true)
+        });
+        asked.pods = vec![old.clone(), super::of(&set, new("c", None))];
+        asked.asks(|_| accepted());
+        asked.ms = u64::try_from(second * 1000).unwrap();
+        asked.hear(News::WatchLost);
+        asked.machine.resume(&asked.policy, &begun());
+        asked.asks(|_| accepted()).contains(&"remove b".to_owned())
+    };
+    assert_eq!([next(59), next(60)], [false, true]);
+}
+
+/// Such as a pod that has become unready. It was judged when the pass ended.
+#[test]
+fn news_from_during_a_pass_is_not_news_after_it() {
+    let mut asked = Asked::begin(ROLLING, Duration::ZERO);
+    asked.meanwhile = vec![pod("b")];
+    let wait = asked.waits(failed(Cause::Forbidden));
+    assert!(wait >= 400, "{wait} ms");
+}
+
+#[test]
+fn the_pods_whose_deletion_failed_are_named() {
+    let mut asked = Asked::begin("", Duration::ZERO);
+    asked.waits(failed(Cause::Refused));
+    let undeleted: Vec<&str> = asked.machine.undeleted().into_iter().map(|pod| &*pod.name).collect();
+    assert_eq!(undeleted, ["a", "b"]);
+}
+
+#[test]
+fn a_restart_that_was_held_begins_with_a_list() {
+    let mut asked = Asked::begin("", Duration::ZERO);
+    asked.waits(accepted);
+    asked.machine.hold();
+    asked.pods = vec![new("c", Some(0)), new("d", Some(0))];
+    assert_eq!(asked.resumes(1000), ["list", "read owners web 2", "complete 2"]);
 }
