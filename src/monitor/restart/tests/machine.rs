@@ -323,6 +323,16 @@ fn a_restart_wakes_when_a_new_pod_will_have_been_ready_for_long_enough() {
 }
 
 #[test]
+fn after_a_list_a_restart_wakes_when_a_new_pod_will_have_been_ready_for_long_enough() {
+    let mut asked = Asked::of(r#","maxUnavailable":1,"minReadySeconds":3"#, |policy| {
+        let plan = planned(policy, &restart(), &listed(&pods()), &pods(), None);
+        Machine::recall(policy, plan, &restart(), &begun(), None, true)
+    });
+    asked.pods = vec![new("c", Some(0)), new("d", Some(0))];
+    assert_eq!(asked.waits(accepted), 5000);
+}
+
+#[test]
 fn a_watch_that_is_lost_while_the_restart_waits_ends_the_step() {
     let mut asked = Asked::begin(ROLLING, Duration::ZERO);
     assert_eq!(asked.waits(accepted), 10_000);
@@ -518,7 +528,8 @@ fn a_new_pod_that_has_failed_fails_the_canary_though_it_is_gone_and_one_from_bef
     };
     assert!(fails(&[&before, &after], "n2") && fails(&[&after, &before], "n2"));
     assert!(!fails(&[&before], "n1"), "it is from before the restart");
-    assert!(!fails(&[&Pod { crash: after.crash, ..pod("b") }], "b"), "an old pod proves nothing");
+    let old = Pod { crash: after.crash, created: server(READ), ..pod("b") };
+    assert!(!fails(&[&old], "b"), "an old pod proves nothing");
 }
 
 #[test]
