@@ -190,10 +190,10 @@ impl Index {
         }
     }
 
+    /// An absence has no version: a keeper may have read the source since the last one, so each one rings.
     fn ring(&mut self, source: &SourceName, doorbell: Doorbell, now: Instant) -> Vec<Change> {
-        let Some(entry) = self.sources.get_mut(source).filter(|entry| entry.bell.doorbell != doorbell) else {
-            return Vec::new();
-        };
+        let is_new = |entry: &&mut KnownSource| doorbell == Doorbell::Gone || entry.bell.doorbell != doorbell;
+        let Some(entry) = self.sources.get_mut(source).filter(is_new) else { return Vec::new() };
         entry.bell = Arc::new(Bell { source: entry.bell.source.clone(), doorbell, rung: Some(now) });
         let monitors = entry.monitors.clone();
         self.notify(monitors)

@@ -370,6 +370,28 @@ fn an_absence_from_before_a_restore_counts_anew() {
     play_well(&Story { optional: true, monitors: vec![(1, None)], ..story(&moves) });
 }
 
+/// The ConfigMap came while the watch was stalled, was read because the spec was edited, and has gone again. The list that
+/// shows that shows what the watch had shown.
+#[test]
+fn a_source_that_came_and_went_while_the_watch_was_stalled_is_missing_again() {
+    let gone = [
+        Wait(200),
+        DeleteConfigMap(SETTINGS),
+        Wait(1000),
+        Watch(First, Watched::ConfigMaps, WatchFault::Stall),
+        Wait(8000),
+    ];
+    let back = [
+        EditSecondKey(SETTINGS, 'a'),
+        NewPodsStayUnready(true),
+        Spec(0, Edit::Suspend(false)),
+        Wait(8000),
+        DeleteConfigMap(SETTINGS),
+    ];
+    let (moves, monitors) = ([&gone[..], &back].concat(), vec![(1, Some(PodCount::Pods(1)))]);
+    play_well(&Story { optional: true, monitors, ..story(&moves) });
+}
+
 /// A list that shows pods of one more owner than the turn covers may be older than the deletions in a turn with that
 /// owner.
 #[test]
