@@ -1,19 +1,48 @@
 //! The HTTP server of the pod. `/livez`: the process runs. `/readyz`: it knows its namespaces and may watch them.
 //! `/metrics`: what it has done.
+//!
+//! Any pod may reach it, so what a connection takes is bounded.
 
-use std::sync::Arc;
+use std::collections::VecDeque;
+use std::convert::Infallible;
+use std::future::ready;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
 
-use axum::Router;
-use axum::http::StatusCode;
-use axum::http::header::CONTENT_TYPE;
-use axum::routing::get;
+use bytes::Bytes;
+use http_body_util::Full;
+use hyper::header::{CONTENT_TYPE, HeaderValue};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Method, Request, Response, StatusCode};
+use hyper_util::rt::TokioIo;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
+use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::AbortOnDropHandle;
 use tracing::warn;
 
 use crate::controller::Synced;
 use crate::metrics::{self, Metrics};
+
+/// The maximum number of connections. One more closes the oldest: whoever leaves connections open keeps no probe out.
+const MAX_CONNECTIONS: usize = 64;
+/// How long a connection may take for its one request and the answer.
+const MAX_TIME: Duration = Duration::from_secs(5);
+/// The maximum length of the head of a request, in bytes. The least that hyper takes.
+const MAX_HEAD: usize = 8 << 10;
+/// Answers share a text of metrics that is not older than this, so that slow readers hold only a few.
+const SHARES_TEXT_FOR: Duration = Duration::from_secs(1);
+
+type Answer = Response<Full<Bytes>>;
+
+struct Admin {
+    synced: watch::Receiver<Synced>,
+    metrics: Arc<Metrics>,
+    /// The last text of metrics, while an answer holds it.
+    text: Mutex<(Instant, Weak<[u8]>)>,
+}
 
 /// Serves requests until `shutdown` is cancelled.
 pub(crate) async fn serve(
@@ -22,24 +51,88 @@ pub(crate) async fn serve(
     metrics: Arc<Metrics>,
     shutdown: CancellationToken,
 ) {
-    let ready = synced.clone();
-    let metrics = async move || {
-        ([(CONTENT_TYPE, metrics::CONTENT_TYPE)], metrics.text(synced.borrow().why_not_ready().is_none()))
-    };
-    let ready = async move || match ready.borrow().why_not_ready() {
-        Some(why_not) => (StatusCode::SERVICE_UNAVAILABLE, format!("{why_not}\n")),
-        None => (StatusCode::OK, "ok\n".to_owned()),
-    };
-    let router = Router::new()
-        .route("/livez", get(|| async { "ok\n" }))
-        .route("/readyz", get(ready))
-        .route("/metrics", get(metrics));
+    let admin = Arc::new(Admin::new(synced, metrics));
+    let mut open = VecDeque::new();
     // A probe that keeps its connection open must not delay the shutdown.
-    let served = tokio::select! {
-        () = shutdown.cancelled() => Ok(()),
-        served = axum::serve(listener, router).into_future() => served,
-    };
-    if let Err(error) = served {
-        warn!(%error, "probes and metrics are no longer served");
+    while let Some(accepted) = shutdown.run_until_cancelled(listener.accept()).await {
+        let stream = match accepted {
+            Ok((stream, _)) => stream,
+            Err(error) => {
+                warn!(%error, "cannot accept a connection for probes and metrics");
+                sleep(Duration::from_secs(1)).await;
+                continue;
+            }
+        };
+        let admin = Arc::clone(&admin);
+        let answer = service_fn(move |request| ready(Ok::<_, Infallible>(admin.answer(&request))));
+        let mut server = http1::Builder::new();
+        let connection = server.keep_alive(false).max_buf_size(MAX_HEAD).serve_connection(TokioIo::new(stream), answer);
+        open.retain(|connection: &AbortOnDropHandle<()>| !connection.is_finished());
+        if open.len() >= MAX_CONNECTIONS {
+            open.pop_front();
+        }
+        // Nobody is told why an exchange failed.
+        let exchange = async { drop(timeout(MAX_TIME, connection).await) };
+        open.push_back(AbortOnDropHandle::new(tokio::spawn(exchange)));
+    }
+}
+
+impl Admin {
+    fn new(synced: watch::Receiver<Synced>, metrics: Arc<Metrics>) -> Self {
+        let none: Weak<[u8; 0]> = Weak::new();
+        Self { synced, metrics, text: Mutex::new((Instant::now(), none)) }
+    }
+
+    fn answer<B>(&self, request: &Request<B>) -> Answer {
+        match (request.method(), request.uri().path()) {
+            (&Method::GET, "/livez") => answer(StatusCode::OK, "ok\n"),
+            (&Method::GET, "/readyz") => match self.why_not_ready() {
+                Some(why_not) => answer(StatusCode::SERVICE_UNAVAILABLE, format!("{why_not}\n")),
+                None => answer(StatusCode::OK, "ok\n"),
+            },
+            (&Method::GET, "/metrics") => {
+                let mut answer = Response::new(Full::new(self.metrics()));
+                answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(metrics::CONTENT_TYPE));
+                answer
+            }
+            (_, "/livez" | "/readyz" | "/metrics") => answer(StatusCode::METHOD_NOT_ALLOWED, ""),
+            _ => answer(StatusCode::NOT_FOUND, ""),
+        }
+    }
+
+    fn metrics(&self) -> Bytes {
+        let mut last = self.text.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_fresh = last.0.elapsed() < SHARES_TEXT_FOR;
+        let text = last.1.upgrade().filter(|_| is_fresh).unwrap_or_else(|| {
+            let text: Arc<[u8]> = self.metrics.text(self.why_not_ready().is_none()).into_bytes().into();
+            *last = (Instant::now(), Arc::downgrade(&text));
+            text
+        });
+        Bytes::from_owner(text)
+    }
+
+    fn why_not_ready(&self) -> Option<String> {
+        self.synced.borrow().why_not_ready()
+    }
+}
+
+fn answer(code: StatusCode, text: impl Into<Bytes>) -> Answer {
+    let mut answer = Response::new(Full::new(text.into()));
+    *answer.status_mut() = code;
+    answer
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn slow_readers_share_a_text_for_a_second() {
+        let (_sender, synced) = watch::channel(Synced::default());
+        let admin = Admin::new(synced, Arc::new(Metrics::new(false)));
+        let slow = admin.metrics();
+        assert_eq!(admin.metrics().as_ptr(), slow.as_ptr());
+        sleep(SHARES_TEXT_FOR).await;
+        assert_ne!(admin.metrics().as_ptr(), slow.as_ptr(), "it is too old");
     }
 }

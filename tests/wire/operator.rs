@@ -1,5 +1,6 @@
 //! The operator's binary as a child process.
 
+use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
@@ -123,6 +124,10 @@ impl Operator {
         stream.read_to_string(&mut answer).unwrap();
         let code = answer.split(' ').nth(1).unwrap().parse().unwrap();
         (code, answer.split_once("\r\n\r\n").unwrap().1.trim_end().to_owned())
+    }
+
+    pub(crate) fn open_files(&self) -> usize {
+        fs::read_dir(format!("/proc/{}/fd", self.child.id())).unwrap().count()
     }
 
     pub(crate) fn signal(&self, name: &str) {

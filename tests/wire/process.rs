@@ -1,5 +1,8 @@
 //! The operator as a process: flags, probes, log, and exit.
 
+use std::io::{ErrorKind, Read, Write};
+use std::net::TcpStream;
+
 use serde_json::json;
 
 use crate::api::{line, list, metadata, odd};
@@ -7,6 +10,7 @@ use crate::held::{Feed, Gate};
 use crate::operator::{Operator, run};
 use crate::scenario::{CONTENTS, Scenario, config_map, old};
 use crate::script::{Answer, Server};
+use crate::time::DEADLINE;
 
 const WAITING: &str = "waiting for the proxy and the API server";
 
@@ -53,6 +57,26 @@ fn the_crd_goes_to_stdout_whatever_the_environment_says() {
     }
     // The image is built from the files that this file lets through.
     assert!(include_str!("../../deploy/Dockerfile.dockerignore").lines().any(|line| line == "!crd.yml"));
+}
+
+#[test]
+fn unfinished_requests_keep_few_connections_open_and_no_probe_out() {
+    let server = empty_namespace();
+    let operator = Operator::start(&server);
+    let address = operator.address();
+    let unfinished = |_| {
+        let mut stream = TcpStream::connect(&address).unwrap();
+        write!(stream, "GET /metrics HTTP/1.1\r\nhost:").unwrap();
+        stream
+    };
+    let flood: Vec<TcpStream> = (0..300).map(unfinished).collect();
+    assert_eq!(operator.probe("/metrics").0, 200);
+    assert!(operator.open_files() < 150, "{} files are open", operator.open_files());
+    for mut stream in flood {
+        stream.set_read_timeout(Some(DEADLINE)).unwrap();
+        let end = stream.read(&mut [0; 64]).map_err(|error| error.kind());
+        assert!(matches!(end, Ok(0) | Err(ErrorKind::ConnectionReset)), "the connection is closed: {end:?}");
+    }
 }
 
 #[test]
