@@ -23,8 +23,11 @@ use crate::monitor::{CONFIG_MONITORS, ConfigMonitor};
 /// purpose.
 const ASK_AGAIN_AFTER: Duration = Duration::from_secs(600);
 
-/// The maximum number of watches on single objects: each takes a connection.
+/// The maximum number of watches on single objects: each takes a connection. One that is refused takes none.
 const MAX_SINGLE_WATCHES: usize = 256;
+
+/// The maximum number of watches on single objects of a namespace, refused or not. The others are left to the others.
+const MAX_SINGLE_WATCHES_PER_NAMESPACE: usize = 32;
 
 /// What one watch covers.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -75,46 +78,124 @@ pub(crate) enum Update {
 
 pub(crate) struct Watches {
     client: Client,
-    /// `None`: there are too many watches on single objects for this one.
-    open: BTreeMap<Scope, Option<DropGuard>>,
+    watches: BTreeMap<Scope, State>,
     updates: SelectAll<BoxStream<'static, (Scope, Update)>>,
+}
+
+enum State {
+    /// Dropping the guard closes the watch.
+    Open(DropGuard),
+    /// The right is missing. It is asked for again and again.
+    Refused(DropGuard),
+    /// There are too many watches on single objects for this one.
+    Waiting,
+}
+
+/// The places that watches on single objects take.
+#[derive(Default)]
+struct Places {
+    of_all: usize,
+    of_namespace: BTreeMap<Option<Arc<str>>, usize>,
+}
+
+impl Scope {
+    fn is_single(&self) -> bool {
+        matches!(self.target, Target::One(_))
+    }
+}
+
+impl Places {
+    fn count(&mut self, scope: &Scope, state: &State) {
+        if scope.is_single() && !matches!(state, State::Waiting) {
+            *self.of_namespace.entry(scope.namespace.clone()).or_default() += 1;
+            self.of_all += usize::from(matches!(state, State::Open(_)));
+        }
+    }
+
+    /// Returns the bound that leaves no place for one more watch, as text for users.
+    fn bound(&self, scope: &Scope) -> Option<String> {
+        if !scope.is_single() {
+            return None;
+        }
+        let of_namespace = self.of_namespace.get(&scope.namespace).copied().unwrap_or_default();
+        let (plural, most) = (scope.target.resource().plural, MAX_SINGLE_WATCHES_PER_NAMESPACE);
+        if of_namespace >= most {
+            return Some(format!("at most {most} {plural} of a namespace"));
+        }
+        (self.of_all >= MAX_SINGLE_WATCHES).then(|| format!("at most {MAX_SINGLE_WATCHES} {plural}"))
+    }
 }
 
 impl Watches {
     pub(crate) fn new(client: Client) -> Self {
-        Self { client, open: BTreeMap::new(), updates: SelectAll::new() }
+        Self { client, watches: BTreeMap::new(), updates: SelectAll::new() }
     }
 
     /// Opens the watches of these scopes, and closes all others.
     pub(crate) fn set(&mut self, scopes: &BTreeSet<Scope>) {
-        // Those that had no room are tried again.
-        self.open.retain(|scope, watch| watch.is_some() && scopes.contains(scope));
-        let is_single = |scope: &Scope| matches!(scope.target, Target::One(_));
-        let mut singles = self.open.keys().filter(|scope| is_single(scope)).count();
+        self.watches.retain(|scope, _| scopes.contains(scope));
         for scope in scopes {
-            if self.open.contains_key(scope) {
+            self.watches.entry(scope.clone()).or_insert(State::Waiting);
+        }
+        for (scope, bound) in self.open_waiting() {
+            self.updates.push(stream::iter([(scope.clone(), no_room(&scope, &bound))]).boxed());
+        }
+    }
+
+    /// Opens the watches for which there is a place. Returns the others, and which bound each has met.
+    fn open_waiting(&mut self) -> Vec<(Scope, String)> {
+        let (mut places, mut left) = (Places::default(), Vec::new());
+        self.watches.iter().for_each(|(scope, state)| places.count(scope, state));
+        for (scope, state) in self.watches.iter_mut().filter(|(_, state)| matches!(state, State::Waiting)) {
+            if let Some(bound) = places.bound(scope) {
+                left.push((scope.clone(), bound));
                 continue;
             }
-            singles += usize::from(is_single(scope));
-            let watch = if is_single(scope) && singles > MAX_SINGLE_WATCHES {
-                self.updates.push(stream::iter([(scope.clone(), no_room(scope.target.resource()))]).boxed());
-                None
-            } else {
-                let stop = self.client.stop().child_token();
-                self.updates.push(updates(self.client.with_stop(stop.clone()), scope.clone(), stop.clone()));
-                Some(stop.drop_guard())
-            };
-            self.open.insert(scope.clone(), watch);
+            let stop = self.client.stop().child_token();
+            self.updates.push(updates(self.client.with_stop(stop.clone()), scope.clone(), stop.clone()));
+            *state = State::Open(stop.drop_guard());
+            places.count(scope, state);
         }
+        left
     }
 
     pub(crate) async fn next(&mut self) -> (Scope, Update) {
         loop {
             match self.updates.next().await {
-                Some((scope, update)) if self.open.contains_key(&scope) => return (scope, update),
+                Some((scope, update)) if self.watches.contains_key(&scope) => {
+                    let update = self.take(&scope, update);
+                    return (scope, update);
+                }
                 // From a watch that was closed meanwhile.
                 Some(_) => {}
                 None => std::future::pending().await,
+            }
+        }
+    }
+
+    /// Takes an update of a watch. One that is refused leaves its place to others, and one whose right has been granted
+    /// takes a place, if there is one.
+    fn take(&mut self, scope: &Scope, update: Update) -> Update {
+        let Update::Refused(refusal) = &update else { return update };
+        let Some(state) = self.watches.get_mut(scope).filter(|_| scope.is_single()) else { return update };
+        match (refusal.is_some(), std::mem::replace(state, State::Waiting)) {
+            (true, State::Open(guard)) => {
+                *state = State::Refused(guard);
+                self.open_waiting();
+                update
+            }
+            (false, State::Refused(guard)) => {
+                let mut places = Places::default();
+                self.watches.iter().for_each(|(scope, state)| places.count(scope, state));
+                if let Some(bound) = places.bound(scope) {
+                    return no_room(scope, &bound);
+                }
+                self.watches.insert(scope.clone(), State::Open(guard));
+                update
+            }
+            (_, before) => {
+                *state = before;
+                update
             }
         }
     }
@@ -147,11 +228,9 @@ fn updates(client: Client, scope: Scope, stop: CancellationToken) -> BoxStream<'
     updates.map(move |update| (scope.clone(), update)).take_until(stop.cancelled_owned()).boxed()
 }
 
-fn no_room(resource: Resource) -> Update {
-    let what = format!(
-        "at most {MAX_SINGLE_WATCHES} {0} can be watched one by one; grant list and watch on all {0}",
-        resource.plural
-    );
+fn no_room(scope: &Scope, bound: &str) -> Update {
+    let resource = scope.target.resource();
+    let what = format!("{bound} can be watched one by one; grant list and watch on all {}", resource.plural);
     Update::Refused(Some(Action::new("watch", resource).failed(Cause::Forbidden(what))))
 }
 
@@ -166,4 +245,83 @@ fn with_refusals<T: serde::de::DeserializeOwned + Send + 'static>(
     let events = watch(client, selection, after_refusal, move |refusal| drop(refused.send(Update::Refused(refusal))));
     let refusals = stream::poll_fn(move |context| refusals.poll_recv(context));
     stream::select(refusals, events.map(wrap)).boxed()
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt;
+
+    use super::*;
+    use crate::kube::SECRETS;
+    use crate::kube::transport::KubectlProxy;
+
+    fn watches() -> Watches {
+        let (transport, base) = (Box::new(KubectlProxy::new().unwrap()), "http://127.0.0.1:1".parse().unwrap());
+        Watches::new(Client::new(transport, base, 1, 1, Arc::default(), CancellationToken::new()))
+    }
+
+    /// The watches on this many Secrets of a namespace.
+    fn secrets(namespace: &str, count: usize) -> BTreeSet<Scope> {
+        let name = |number| SourceName { kind: Kind::Secret, name: format!("s{number:03}").into() };
+        let scope = |number| Scope { namespace: Some(namespace.into()), target: Target::One(name(number)) };
+        (0..count).map(scope).collect()
+    }
+
+    fn refused() -> Update {
+        Update::Refused(Some(Action::new("list", SECRETS).failed(Cause::Forbidden("no".to_owned()))))
+    }
+
+    impl Watches {
+        /// How many watches are open, refused, and without a place.
+        fn states(&self) -> [usize; 3] {
+            let count = |is: fn(&State) -> bool| self.watches.values().filter(|state| is(state)).count();
+            [
+                count(|state| matches!(state, State::Open(_))),
+                count(|state| matches!(state, State::Refused(_))),
+                count(|state| matches!(state, State::Waiting)),
+            ]
+        }
+    }
+
+    #[tokio::test]
+    async fn a_namespace_leaves_watches_on_single_secrets_to_the_others_and_is_told_its_bound() {
+        let (mut watches, mut scopes) = (watches(), BTreeSet::new());
+        for number in 0..7 {
+            scopes.extend(secrets(&format!("n{number}"), 40));
+        }
+        watches.set(&scopes);
+        assert_eq!(watches.states(), [7 * 32, 0, 7 * 8]);
+        scopes.extend(secrets("n8", 33));
+        scopes.extend(secrets("n9", 1));
+        watches.set(&scopes);
+        assert_eq!(watches.states(), [256, 0, 7 * 8 + 2]);
+        let mut told = BTreeMap::new();
+        while let Some((scope, update)) = watches.next().now_or_never() {
+            if let Update::Refused(Some(error)) = update {
+                told.insert(scope, error.to_string());
+            }
+        }
+        assert_eq!(told.len(), 58);
+        let told = |scopes: BTreeSet<Scope>| told[scopes.last().unwrap()].clone();
+        assert!(told(secrets("n0", 40)).contains("at most 32 secrets of a namespace"));
+        assert!(told(secrets("n9", 1)).contains("at most 256 secrets can"), "{}", told(secrets("n9", 1)));
+    }
+
+    #[tokio::test]
+    async fn a_refused_watch_leaves_its_place_to_others_until_the_right_is_granted() {
+        let mut watches = watches();
+        let scopes: BTreeSet<Scope> = (0..9).flat_map(|number| secrets(&format!("n{number}"), 32)).collect();
+        watches.set(&scopes);
+        assert_eq!(watches.states(), [256, 0, 32]);
+        for scope in secrets("n0", 32) {
+            assert!(matches!(watches.take(&scope, refused()), Update::Refused(Some(_))));
+        }
+        assert_eq!(watches.states(), [256, 32, 0]);
+        let [granted, other] = [secrets("n0", 1), secrets("n1", 1)].map(|scopes| scopes.first().unwrap().clone());
+        let update = watches.take(&granted, Update::Refused(None));
+        assert!(matches!(update, Update::Refused(Some(_))), "others have taken the places");
+        assert_eq!(watches.states(), [256, 31, 1]);
+        watches.take(&other, refused());
+        assert_eq!(watches.states(), [256, 32, 0], "it is opened once there is a place");
+    }
 }
