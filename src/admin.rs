@@ -18,6 +18,7 @@ use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
+use tokio::task::yield_now;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
@@ -59,7 +60,7 @@ pub(crate) async fn serve(
             Ok((stream, _)) => stream,
             Err(error) => {
                 warn!(%error, "cannot accept a connection for probes and metrics");
-                sleep(Duration::from_secs(1)).await;
+                shutdown.run_until_cancelled(sleep(Duration::from_secs(1))).await;
                 continue;
             }
         };
@@ -67,7 +68,11 @@ pub(crate) async fn serve(
         let answer = service_fn(move |request| ready(Ok::<_, Infallible>(admin.answer(&request))));
         let mut server = http1::Builder::new();
         let connection = server.keep_alive(false).max_buf_size(MAX_HEAD).serve_connection(TokioIo::new(stream), answer);
-        open.retain(|connection: &AbortOnDropHandle<()>| !connection.is_finished());
+        if open.len() >= MAX_CONNECTIONS {
+            // Those whose request has come are answered first.
+            yield_now().await;
+            open.retain(|connection: &AbortOnDropHandle<()>| !connection.is_finished());
+        }
         if open.len() >= MAX_CONNECTIONS {
             open.pop_front();
         }
@@ -85,12 +90,12 @@ impl Admin {
 
     fn answer<B>(&self, request: &Request<B>) -> Answer {
         match (request.method(), request.uri().path()) {
-            (&Method::GET, "/livez") => answer(StatusCode::OK, "ok\n"),
-            (&Method::GET, "/readyz") => match self.why_not_ready() {
+            (&Method::GET | &Method::HEAD, "/livez") => answer(StatusCode::OK, "ok\n"),
+            (&Method::GET | &Method::HEAD, "/readyz") => match self.why_not_ready() {
                 Some(why_not) => answer(StatusCode::SERVICE_UNAVAILABLE, format!("{why_not}\n")),
                 None => answer(StatusCode::OK, "ok\n"),
             },
-            (&Method::GET, "/metrics") => {
+            (&Method::GET | &Method::HEAD, "/metrics") => {
                 let mut answer = Response::new(Full::new(self.metrics()));
                 answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(metrics::CONTENT_TYPE));
                 answer

@@ -157,7 +157,8 @@ impl Dispatcher {
     /// Secret has its own watch. If no watch on ConfigMaps is allowed, the operator is not ready instead.
     fn keepers_report_refusal(&self, scope: &Scope) -> bool {
         match scope.target {
-            Target::One(_) => true,
+            // Otherwise this watch is about to be closed.
+            Target::One(_) => self.one_by_one.get(&scope.namespace).or(self.one_by_one.get(&None)) == Some(&true),
             Target::All(kind) => !kind.is_confidential() && self.one_by_one.len() > 1,
             Target::ConfigMonitors => false,
         }

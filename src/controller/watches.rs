@@ -1,6 +1,6 @@
 //! Opens and closes the watches, and merges their updates. Secrets are watched only while a ConfigMonitor names one.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -23,11 +23,14 @@ use crate::monitor::{CONFIG_MONITORS, ConfigMonitor};
 /// purpose.
 const ASK_AGAIN_AFTER: Duration = Duration::from_secs(600);
 
-/// The maximum number of watches on single objects: each takes a connection. One that is refused takes none.
+/// The maximum number of open watches on single objects: each takes a connection.
 const MAX_SINGLE_WATCHES: usize = 256;
 
-/// The maximum number of watches on single objects of a namespace, refused or not. The others are left to the others.
-const MAX_SINGLE_WATCHES_PER_NAMESPACE: usize = 32;
+/// The maximum number of watches on single objects, open or refused: a refused one asks again every half a minute.
+const MAX_ASKED: usize = 1024;
+
+/// The maximum number of watches on single objects of a namespace, open or refused. It leaves some to the others.
+const MAX_ASKED_PER_NAMESPACE: usize = 32;
 
 /// What one watch covers.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -80,6 +83,8 @@ pub(crate) struct Watches {
     client: Client,
     watches: BTreeMap<Scope, State>,
     updates: SelectAll<BoxStream<'static, (Scope, Update)>>,
+    /// The watches without a place, and the bounds that they have met, which nobody was told yet.
+    untold: VecDeque<(Scope, Bound)>,
 }
 
 enum State {
@@ -94,8 +99,16 @@ enum State {
 /// The places that watches on single objects take.
 #[derive(Default)]
 struct Places {
-    of_all: usize,
-    of_namespace: BTreeMap<Option<Arc<str>>, usize>,
+    open: usize,
+    asked: usize,
+    asked_of_namespace: BTreeMap<Option<Arc<str>>, usize>,
+}
+
+#[derive(Clone, Copy)]
+enum Bound {
+    OfNamespace,
+    OfProcess,
+    Asked,
 }
 
 impl Scope {
@@ -105,30 +118,38 @@ impl Scope {
 }
 
 impl Places {
+    fn of(watches: &BTreeMap<Scope, State>) -> Self {
+        let mut places = Self::default();
+        watches.iter().for_each(|(scope, state)| places.count(scope, state));
+        places
+    }
+
     fn count(&mut self, scope: &Scope, state: &State) {
         if scope.is_single() && !matches!(state, State::Waiting) {
-            *self.of_namespace.entry(scope.namespace.clone()).or_default() += 1;
-            self.of_all += usize::from(matches!(state, State::Open(_)));
+            *self.asked_of_namespace.entry(scope.namespace.clone()).or_default() += 1;
+            self.asked += 1;
+            self.open += usize::from(matches!(state, State::Open(_)));
         }
     }
 
-    /// Returns the bound that leaves no place for one more watch, as text for users.
-    fn bound(&self, scope: &Scope) -> Option<String> {
+    /// Returns the bound that leaves no place for one more watch.
+    fn bound(&self, scope: &Scope) -> Option<Bound> {
+        let of_namespace = self.asked_of_namespace.get(&scope.namespace).copied().unwrap_or_default();
         if !scope.is_single() {
-            return None;
+            None
+        } else if of_namespace >= MAX_ASKED_PER_NAMESPACE {
+            Some(Bound::OfNamespace)
+        } else if self.open >= MAX_SINGLE_WATCHES {
+            Some(Bound::OfProcess)
+        } else {
+            (self.asked >= MAX_ASKED).then_some(Bound::Asked)
         }
-        let of_namespace = self.of_namespace.get(&scope.namespace).copied().unwrap_or_default();
-        let (plural, most) = (scope.target.resource().plural, MAX_SINGLE_WATCHES_PER_NAMESPACE);
-        if of_namespace >= most {
-            return Some(format!("at most {most} {plural} of a namespace"));
-        }
-        (self.of_all >= MAX_SINGLE_WATCHES).then(|| format!("at most {MAX_SINGLE_WATCHES} {plural}"))
     }
 }
 
 impl Watches {
     pub(crate) fn new(client: Client) -> Self {
-        Self { client, watches: BTreeMap::new(), updates: SelectAll::new() }
+        Self { client, watches: BTreeMap::new(), updates: SelectAll::new(), untold: VecDeque::new() }
     }
 
     /// Opens the watches of these scopes, and closes all others.
@@ -137,15 +158,12 @@ impl Watches {
         for scope in scopes {
             self.watches.entry(scope.clone()).or_insert(State::Waiting);
         }
-        for (scope, bound) in self.open_waiting() {
-            self.updates.push(stream::iter([(scope.clone(), no_room(&scope, &bound))]).boxed());
-        }
+        self.untold = self.open_waiting().into();
     }
 
     /// Opens the watches for which there is a place. Returns the others, and which bound each has met.
-    fn open_waiting(&mut self) -> Vec<(Scope, String)> {
-        let (mut places, mut left) = (Places::default(), Vec::new());
-        self.watches.iter().for_each(|(scope, state)| places.count(scope, state));
+    fn open_waiting(&mut self) -> Vec<(Scope, Bound)> {
+        let (mut places, mut left) = (Places::of(&self.watches), Vec::new());
         for (scope, state) in self.watches.iter_mut().filter(|(_, state)| matches!(state, State::Waiting)) {
             if let Some(bound) = places.bound(scope) {
                 left.push((scope.clone(), bound));
@@ -160,6 +178,13 @@ impl Watches {
     }
 
     pub(crate) async fn next(&mut self) -> (Scope, Update) {
+        while let Some((scope, bound)) = self.untold.pop_front() {
+            // There may be a place since.
+            if matches!(self.watches.get(&scope), Some(State::Waiting)) {
+                let update = no_room(&scope, bound);
+                return (scope, update);
+            }
+        }
         loop {
             match self.updates.next().await {
                 Some((scope, update)) if self.watches.contains_key(&scope) => {
@@ -185,10 +210,8 @@ impl Watches {
                 update
             }
             (false, State::Refused(guard)) => {
-                let mut places = Places::default();
-                self.watches.iter().for_each(|(scope, state)| places.count(scope, state));
-                if let Some(bound) = places.bound(scope) {
-                    return no_room(scope, &bound);
+                if let Some(bound) = Places::of(&self.watches).bound(scope) {
+                    return no_room(scope, bound);
                 }
                 self.watches.insert(scope.clone(), State::Open(guard));
                 update
@@ -228,9 +251,14 @@ fn updates(client: Client, scope: Scope, stop: CancellationToken) -> BoxStream<'
     updates.map(move |update| (scope.clone(), update)).take_until(stop.cancelled_owned()).boxed()
 }
 
-fn no_room(scope: &Scope, bound: &str) -> Update {
-    let resource = scope.target.resource();
-    let what = format!("{bound} can be watched one by one; grant list and watch on all {}", resource.plural);
+fn no_room(scope: &Scope, bound: Bound) -> Update {
+    let (resource, plural) = (scope.target.resource(), scope.target.resource().plural);
+    let bound = match bound {
+        Bound::OfNamespace => format!("at most {MAX_ASKED_PER_NAMESPACE} {plural} of a namespace"),
+        Bound::OfProcess => format!("at most {MAX_SINGLE_WATCHES} {plural}"),
+        Bound::Asked => format!("at most {MAX_ASKED} {plural}, with those that are refused,"),
+    };
+    let what = format!("{bound} can be watched one by one; grant list and watch on all {plural}");
     Update::Refused(Some(Action::new("watch", resource).failed(Cause::Forbidden(what))))
 }
 
@@ -323,5 +351,16 @@ mod tests {
         assert_eq!(watches.states(), [256, 31, 1]);
         watches.take(&other, refused());
         assert_eq!(watches.states(), [256, 32, 0], "it is opened once there is a place");
+    }
+
+    #[tokio::test]
+    async fn refused_watches_have_a_bound_too() {
+        let mut watches = watches();
+        let scopes: BTreeSet<Scope> = (100..140).flat_map(|number| secrets(&format!("n{number}"), 32)).collect();
+        watches.set(&scopes);
+        for scope in scopes {
+            watches.take(&scope, refused());
+        }
+        assert_eq!(watches.states(), [0, 1024, 256]);
     }
 }

@@ -101,9 +101,9 @@ fn came_and_went(
     let back = book.kept(part).find(|reading| reading.at > until && reading.of_part(part) == Some(now))?;
     // `an_interruption_ends_by_the_status` judges whether the content was back in time.
     // Another source may come back only later.
-    let mut writes = book.writes.iter().skip_while(|write| Some(write.at) != back.recorded);
+    let writes = book.writes.iter().skip_while(|write| Some(write.at) != back.recorded);
     let is_interrupted = |write: &&Write| write.before.interrupted().is_some();
-    let ended = writes.by_ref().take_while(is_interrupted).find(|write| write.after.interrupted().is_none());
+    let ended = writes.take_while(is_interrupted).find(|write| write.after.interrupted().is_none());
     let never_at_rest = match ended {
         Some(ended) => ended.goes_on().is_some(),
         None => never_at_rest(ledger, book, part, left, back),
