@@ -247,6 +247,8 @@ struct Actor {
     revision: u64,
     /// When the task last listed more of the pods than their metadata: now, and as it last sent a status.
     saw: Option<Moment>,
+    /// The list of pods whose last page is still to come.
+    sees: Option<Moment>,
     went_by: Option<Moment>,
     query: Option<Option<String>>,
     pods: Arc<BTreeSet<usize>>,
@@ -591,7 +593,10 @@ impl Ledger {
         let actor = &mut self.actors[caller.actor];
         actor.revision = revision;
         (actor.listed, actor.pods, actor.has_looked) = (Some(at), Arc::clone(&pods), false);
-        actor.saw = Some(at).filter(|_| !metadata_only).or(actor.saw);
+        actor.sees = Some(at).filter(|_| !metadata_only);
+        if received.is_some() {
+            actor.saw = actor.sees.take().or(actor.saw);
+        }
         actor.query = Some(query.clone());
         for recalled in actor.forgotten.values_mut() {
             recalled.get_or_insert_with(|| (at, Arc::clone(&pods)));
@@ -603,6 +608,8 @@ impl Ledger {
         let is_its = |list: &&mut Listed| list.actor == caller.actor && self.actors[caller.actor].revision == revision;
         if let Some(list) = self.received.iter_mut().rfind(is_its) {
             list.received.get_or_insert(received);
+            let actor = &mut self.actors[caller.actor];
+            actor.saw = actor.sees.take().or(actor.saw);
         }
     }
 
