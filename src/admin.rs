@@ -96,7 +96,7 @@ impl Admin {
                 None => answer(StatusCode::OK, "ok\n"),
             },
             (&Method::GET | &Method::HEAD, "/metrics") => {
-                let mut answer = Response::new(Full::new(self.metrics()));
+                let mut answer = answer(StatusCode::OK, self.metrics());
                 answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(metrics::CONTENT_TYPE));
                 answer
             }

@@ -561,12 +561,9 @@ fn nothing_is_deleted_within_the_quiet_period(ledger: &Ledger, deletion: &Deleti
     }
     let is_own = began.is_none_or(|write| write.life == deletion.life && write.at > changed.at);
     // Its keeper had this content before, and has not read what another keeper of its process did.
-    let is_it = |write: &&Write| {
-        let after = write.after.restart.as_ref();
-        let is_it = |it: &Restart| (it.config_hash(), it.observed_at) == (restart.config_hash(), restart.observed_at);
-        after.is_some_and(is_it)
-    };
-    let mut since = writes.clone().rev().skip_while(|write| write.at >= deletion.at).take_while(is_it);
+    let is_this = |it: &Restart| (it.config_hash(), it.observed_at) == (restart.config_hash(), restart.observed_at);
+    let has_it = |write: &&Write| write.after.restart.as_ref().is_some_and(is_this);
+    let mut since = writes.clone().rev().skip_while(|write| write.at >= deletion.at).take_while(has_it);
     let was_known = since.any(|write| write.life == deletion.life && write.at < changed.at);
     if !is_of_it || !is_own || was_known || writes.any(took_over) {
         return true;

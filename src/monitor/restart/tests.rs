@@ -29,7 +29,12 @@ fn server(second: i64) -> ServerTime {
 }
 
 fn policy(unmanaged: &str) -> Policy {
-    let spec = format!(r#"{{"configMap":"a","podSelector":{{"app":"web"}},"unmanagedPods":"{unmanaged}"}}"#);
+    spec(&format!(r#","unmanagedPods":"{unmanaged}""#))
+}
+
+/// Returns the policy of a spec with these fields besides the source and the selector.
+fn spec(more: &str) -> Policy {
+    let spec = format!(r#"{{"configMap":"a","podSelector":{{"app":"web"}}{more}}}"#);
     Policy::of(Some(&RawValue::from_string(spec).unwrap())).unwrap()
 }
 
@@ -744,9 +749,7 @@ fn an_existing_new_pod_does_not_count_as_missing() {
 /// Without an edit, it may only lack its pods.
 #[test]
 fn an_owner_whose_pods_are_all_gone_is_no_former_one() {
-    let (db, spec) =
-        (owner("StatefulSet", "db"), r#"{"configMap":"a","podSelector":{"app":"web"},"maxUnavailable":"40%"}"#);
-    let policy = Policy::of(Some(&RawValue::from_string(spec.to_owned()).unwrap())).unwrap();
+    let (db, policy) = (owner("StatefulSet", "db"), spec(r#","maxUnavailable":"40%""#));
     let members = ["b", "c", "d", "e"].map(|name| of(&db, pod(name)));
     let plan = plan(&[&[pod("a")], &members[..]].concat());
     let next = seen(&plan, &policy, &members, None, &states(&[(&db, 4), (&web(), 1)]), READ + 10).next;

@@ -3,9 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::{READ, canary_policy, created, listed, planned, pod, policy, restart, server, state, web};
-use serde_json::value::RawValue;
-
+use super::{READ, canary_policy, created, listed, planned, pod, policy, restart, server, spec, state, web};
 use crate::kube::error::Cause;
 use crate::kube::objects::Pod;
 use crate::kube::{Action, PODS};
@@ -29,9 +27,13 @@ fn begin(policy: &Policy, why: Why) -> Machine<()> {
 }
 
 fn recall(begun: &Begun, is_own: bool) -> Machine<()> {
-    let (pods, policy) = (pods(), policy("Skip"));
-    let plan = planned(&policy, &restart(), &listed(&pods), &pods, None);
-    Machine::recall(&policy, plan, &restart(), begun, None, is_own)
+    recall_with(&policy("Skip"), begun, is_own)
+}
+
+fn recall_with(policy: &Policy, begun: &Begun, is_own: bool) -> Machine<()> {
+    let pods = pods();
+    let plan = planned(policy, &restart(), &listed(&pods), &pods, None);
+    Machine::recall(policy, plan, &restart(), begun, None, is_own)
 }
 
 fn begun() -> Begun {
@@ -270,11 +272,6 @@ impl Asked {
     }
 }
 
-fn spec(more: &str) -> Policy {
-    let spec = format!(r#"{{"configMap":"a","podSelector":{{"app":"web"}}{more}}}"#);
-    Policy::of(Some(&RawValue::from_string(spec).unwrap())).unwrap()
-}
-
 fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap()
 }
@@ -333,10 +330,8 @@ fn a_restart_wakes_when_a_new_pod_will_have_been_ready_for_long_enough() {
 
 #[test]
 fn after_a_list_a_restart_wakes_when_a_new_pod_will_have_been_ready_for_long_enough() {
-    let mut asked = Asked::of(r#","maxUnavailable":1,"minReadySeconds":3"#, |policy| {
-        let plan = planned(policy, &restart(), &listed(&pods()), &pods(), None);
-        Machine::recall(policy, plan, &restart(), &begun(), None, true)
-    });
+    let more = r#","maxUnavailable":1,"minReadySeconds":3"#;
+    let mut asked = Asked::of(more, |policy| recall_with(policy, &begun(), true));
     asked.pods = vec![new("c", Some(0)), new("d", Some(0))];
     assert_eq!(asked.waits(accepted), 5000);
 }
@@ -504,8 +499,7 @@ fn canary(state: CanaryState) -> Begun {
 const BAKING: &str = r#","canary":{"pods":1,"bakeSeconds":30}"#;
 
 fn with_canary(begun: &Begun) -> Asked {
-    let plan = |policy: &Policy| planned(policy, &restart(), &listed(&pods()), &pods(), None);
-    Asked::of(BAKING, |policy| Machine::recall(policy, plan(policy), &restart(), begun, None, true))
+    Asked::of(BAKING, |policy| recall_with(policy, begun, true))
 }
 
 #[test]
