@@ -82,11 +82,9 @@ impl Restarts {
     pub(crate) fn record_deletions(&self, status: &mut Status) {
         let Some(machine) = self.watched.as_ref().map(|watched| &watched.machine) else { return };
         if let Some(restart) = &mut status.restart
-            && let Some(begun) = restart.begun.clone()
+            && let Some(begun) = &restart.begun
         {
-            if machine.deleted() != begun.deleted && machine.is_of(restart, &begun) {
-                restart.begun = Some(machine.to_write(begun));
-            }
+            restart.begun = machine.unwritten_deletions(restart, begun).or(restart.begun.take());
         } else if let Some(last) = status.history.first_mut().filter(|last| machine.is_superseded_in(last)) {
             last.replaced = machine.deleted();
         }

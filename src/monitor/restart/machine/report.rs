@@ -8,7 +8,7 @@ use crate::monitor::restart::plan::Skipped;
 use crate::monitor::restart::progress::{Refusal, situation};
 use crate::monitor::restart::standing::{Move, Standing};
 use crate::monitor::spec::Policy;
-use crate::monitor::status::{Begun, Canary, CanaryState};
+use crate::monitor::status::{Begun, Canary, CanaryState, Restart};
 
 /// What is written about a restart.
 pub(crate) struct Report {
@@ -50,9 +50,11 @@ impl<P> Machine<P> {
         Report { begun, progress, refusal: refusal.cloned(), is_stalled: self.is_stalled }
     }
 
-    /// Returns what to write about the restart by the pods as last seen.
-    pub(crate) fn to_write(&self, begun: Begun) -> Begun {
-        self.recorded(begun, &self.standing())
+    /// Returns what to write, by the pods as last seen, about a restart that may not go on: nothing, unless this process
+    /// has deleted more than the status says. One that has seen no pods has deleted none.
+    pub(crate) fn unwritten_deletions(&self, restart: &Restart, begun: &Begun) -> Option<Begun> {
+        let are_more = self.is_of(restart, begun) && self.deleted() > begun.deleted;
+        are_more.then(|| self.recorded(begun.clone(), &self.standing()))
     }
 
     fn recorded(&self, begun: Begun, standing: &Standing<'_>) -> Begun {

@@ -91,6 +91,14 @@ fn a_restart_is_known_by_its_start_its_content_and_whether_it_is_a_revert() {
     assert!(!machine.is_superseded_in(&entry(Outcome::Completed, READ)));
 }
 
+/// The other process has deleted a pod, and this one could not list any.
+#[test]
+fn a_process_that_has_deleted_nothing_leaves_the_count_of_another_as_it_is() {
+    let machine = recall(&begun(), false);
+    let of_another = Begun { deleted: 1, ..begun() }.with_remaining(2, 1);
+    assert_eq!(machine.unwritten_deletions(&restart(), &of_another), None);
+}
+
 #[test]
 fn another_step_says_whether_the_spec_was_edited() {
     let mut machine = recall(&begun(), true);
@@ -619,7 +627,7 @@ fn after_an_edit_of_the_selector_only_deleted_pods_count() {
 fn what_is_written_has_the_deletions_that_no_status_has_yet() {
     let mut asked = Asked::begin("", Duration::ZERO);
     asked.waits(accepted);
-    assert_eq!(asked.machine.to_write(begun()).deleted, 2);
+    assert_eq!(asked.machine.unwritten_deletions(&restart(), &begun()).map(|begun| begun.deleted), Some(2));
 }
 
 #[test]
