@@ -135,8 +135,10 @@ pub(crate) fn the_canaries_go_first(ledger: &Ledger, deletion: &Deletion, ground
     let managed = || ledger.pods.iter().filter(|pod| pod.nature == Nature::Managed);
     let is_there = |pod: &&PodRecord, at: Moment| pod.born < at && pod.ended.is_none_or(|ended| ended > at);
     let is_old = |pod: &&PodRecord| is_there(pod, list) && selection.matches(pod.labels_at(list));
-    // Pods that others replaced before the restart began are not part of it.
-    let is_left = |pod: &&PodRecord| pod.ended.is_none_or(|ended| Some(ended.second()) >= begun.started_at);
+    // Pods that others replaced before the list with which the restart began are not part of it.
+    let begins = ledger.books[grounds.book].writes.iter().rfind(|write| write.at < deletion.at && write.begins());
+    let began = begins.and_then(|write| write.listed);
+    let is_left = |pod: &&PodRecord| pod.ended.is_none_or(|ended| Some(ended) > began);
     let owners: BTreeSet<usize> = managed().filter(is_old).filter(is_left).map(|pod| pod.place.0).collect();
     let is_new = |pod: &&PodRecord| pod.born > list && has_to_prove(pod, begun) && is_there(pod, at);
     let mut new = managed().filter(is_new).filter(|pod| owners.contains(&pod.place.0));
