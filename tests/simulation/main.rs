@@ -488,8 +488,12 @@ fn observed_at_is_when_the_content_was_read(ledger: &Ledger, book: &Book) -> Res
         let was_read = |time: ServerTime, is_own: bool| {
             let mut readings =
                 book.readings.iter().filter(|reading| reading.life == write.life && reading.at < write.at);
+            let mut before = None;
             readings.any(|reading| {
-                reading.seconds().any(|at| [at, at.plus(ledger.skew)].contains(&time))
+                let (since, until) = (before.replace(reading.at.second()), reading.at.second());
+                // Sources that are read for the first time may come one after the other.
+                let one_by_one = reading.is_first() && since.is_none_or(|since| since <= time) && time <= until;
+                (one_by_one || reading.seconds().any(|at| [at, at.plus(ledger.skew)].contains(&time)))
                     && (hash(reading.content) == restart.config_hash()) == is_own
             })
         };
@@ -562,7 +566,8 @@ fn nothing_is_deleted_within_the_quiet_period(ledger: &Ledger, deletion: &Deleti
     let is_own = began.is_none_or(|write| write.life == deletion.life && write.at > changed.at);
     // Its keeper had this content before, and has not read what another keeper of its process did.
     let is_this = |it: &Restart| (it.config_hash(), it.observed_at) == (restart.config_hash(), restart.observed_at);
-    let has_it = |write: &&Write| write.after.restart.as_ref().is_some_and(is_this);
+    let interrupts = |write: &Write| write.after.interrupted().is_some_and(|(_, at)| at == restart.observed_at);
+    let has_it = |write: &&Write| write.after.restart.as_ref().is_some_and(is_this) || interrupts(write);
     let mut since = writes.clone().rev().skip_while(|write| write.at >= deletion.at).take_while(has_it);
     let was_known = since.any(|write| write.life == deletion.life && write.at < changed.at);
     if !is_of_it || !is_own || was_known || writes.any(took_over) {
