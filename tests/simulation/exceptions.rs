@@ -81,7 +81,9 @@ fn came_and_went(
     content: Data,
 ) -> Option<Exception> {
     let gone = ledger.lasts_until(part, born, part.known(|_| Some(content))?)?;
-    let meanwhile = |reading: &&Reading| reading.of_part(part).is_some() && reading.at > born && reading.at < gone;
+    // A reading may combine an answer about another ConfigMap with what was there before.
+    let meanwhile =
+        |reading: &&Reading| reading.of_part(part) == Some(content) && reading.at > born && reading.at < gone;
     let until = book.kept(part).find(meanwhile).map_or(born, |read| read.at);
     let mut known: Vec<&Reading> = book.kept(part).filter(|reading| reading.at <= until).collect();
     // The answers about two ConfigMaps may come in another order than they were given.
@@ -98,7 +100,9 @@ fn came_and_went(
             false => Some(Exception::CameAndWentUnread),
         };
     };
-    let back = book.kept(part).find(|reading| reading.at > until && reading.of_part(part) == Some(now))?;
+    // Of two answers the second one may have been received first, and been combined with what was there before.
+    let is_later = |reading: &&Reading| reading.at > until && reading.recorded > left.recorded;
+    let back = book.kept(part).filter(is_later).find(|reading| reading.of_part(part) == Some(now))?;
     // `an_interruption_ends_by_the_status` judges whether the content was back in time.
     // Another source may come back only later.
     let writes = book.writes.iter().skip_while(|write| Some(write.at) != back.recorded);
