@@ -30,6 +30,8 @@ pub enum Namespaces {
 
 pub(crate) struct Dispatcher {
     client: Client,
+    /// Whether there may be several namespaces.
+    is_shared: bool,
     own_pod: Option<Uid>,
     pub(crate) limits: Arc<Limits>,
     /// If all namespaces are watched, those with ConfigMonitors, and those whose last keepers stop: a new keeper there
@@ -81,7 +83,8 @@ impl Namespaces {
 impl Dispatcher {
     pub(crate) fn new(client: Client, namespaces: &Namespaces, own_pod: Option<Uid>, limits: Limits) -> Self {
         let one_by_one = namespaces.each().into_iter().map(|namespace| (namespace, false)).collect();
-        Self { client, own_pod, limits: Arc::new(limits), by_name: BTreeMap::new(), one_by_one }
+        let is_shared = !matches!(namespaces, Namespaces::Named(names) if names.len() == 1);
+        Self { client, is_shared, own_pod, limits: Arc::new(limits), by_name: BTreeMap::new(), one_by_one }
     }
 
     pub(crate) fn config_monitors(&self) -> usize {
@@ -217,7 +220,9 @@ impl Dispatcher {
     /// Creates the state if the namespace has none.
     fn state(&mut self, name: &Arc<str>) -> &mut NamespaceState {
         let make = || {
-            let shared = Shared::new(self.client.within(name), self.own_pod.clone(), Arc::clone(&self.limits));
+            let client = self.client.within(name);
+            let client = if self.is_shared { client.with_share() } else { client };
+            let shared = Shared::new(client, self.own_pod.clone(), Arc::clone(&self.limits));
             NamespaceState { index: Index::default(), shared: Arc::new(shared) }
         };
         self.by_name.entry(Arc::clone(name)).or_insert_with(make)

@@ -10,7 +10,8 @@ use reqwest::{Method, Url};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore, SemaphorePermit};
+use tokio::task::yield_now;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -27,7 +28,12 @@ const WRITE_TIMEOUT: Duration = Duration::from_secs(65);
 /// Media type of whole objects.
 pub(super) const JSON: &str = "application/json";
 /// Maximum length of an answer, in bytes. The largest object that etcd stores is far smaller.
-const MAX_ANSWER: usize = 16 << 20;
+pub(super) const MAX_ANSWER: usize = 16 << 20;
+/// An answer, or a line of a watch, of more bytes than this waits for others to be read and decoded: a tenant can make
+/// hundreds of 9 MB.
+pub(super) const LARGE: usize = 256 << 10;
+/// Large answers and lines that are in memory at a time. Two, so that the next one arrives while one is decoded.
+const LARGE_AT_ONCE: usize = 2;
 
 /// A handle on the connection to the API server, or to one namespace of the API server. All handles share the limits.
 #[derive(Clone)]
@@ -35,17 +41,39 @@ pub struct Client {
     shared: Arc<ClientState>,
     /// The namespace of each request. None: lists and watches cover all namespaces.
     namespace: Option<Arc<str>>,
+    /// What this handle and its clones may take of the limits. None: all.
+    share: Option<Arc<Limits>>,
     stop: CancellationToken,
 }
 
 struct ClientState {
     transport: Box<dyn Transport>,
     base: Url,
-    requests: Semaphore,
-    deletions: Semaphore,
-    max_deletions: usize,
+    limits: Limits,
     clock: Mutex<Option<(ServerTime, Instant)>>,
     metrics: Arc<Metrics>,
+}
+
+/// The limits on what is in flight or in memory.
+struct Limits {
+    max_requests: usize,
+    requests: Semaphore,
+    max_deletions: usize,
+    deletions: Semaphore,
+    large: Arc<Semaphore>,
+}
+
+/// The permission for one request, of the handle's share and of the process.
+pub type Permit<'a> = (Option<SemaphorePermit<'a>>, SemaphorePermit<'a>);
+
+/// The right to have one large answer in memory, of the handle's share and of the process.
+pub(super) type Large = Vec<OwnedSemaphorePermit>;
+
+/// The body of an answer.
+pub(super) struct Whole {
+    pub(super) text: Bytes,
+    /// Kept until the text is dropped.
+    _large: Large,
 }
 
 /// An object and the time at which the API server sent it.
@@ -80,16 +108,9 @@ impl Client {
         metrics: Arc<Metrics>,
         stop: CancellationToken,
     ) -> Self {
-        let shared = ClientState {
-            transport,
-            base,
-            requests: Semaphore::new(requests),
-            deletions: Semaphore::new(deletions),
-            max_deletions: deletions,
-            clock: Mutex::new(None),
-            metrics,
-        };
-        Self { shared: Arc::new(shared), namespace: None, stop }
+        let limits = Limits::new(requests, deletions, LARGE_AT_ONCE);
+        let shared = ClientState { transport, base, limits, clock: Mutex::new(None), metrics };
+        Self { shared: Arc::new(shared), namespace: None, share: None, stop }
     }
 
     /// A handle that starts no request once `stop` is cancelled.
@@ -102,6 +123,14 @@ impl Client {
     #[must_use]
     pub fn within(&self, namespace: &Arc<str>) -> Self {
         Self { namespace: Some(Arc::clone(namespace)), ..self.clone() }
+    }
+
+    /// A handle that may take half of each limit, so that it leaves the other half to others.
+    #[must_use]
+    pub(crate) fn with_share(&self) -> Self {
+        let Limits { max_requests, max_deletions, .. } = self.shared.limits;
+        let share = Limits::new(max_requests.div_ceil(2), max_deletions.div_ceil(2), LARGE_AT_ONCE.div_ceil(2));
+        Self { share: Some(Arc::new(share)), ..self.clone() }
     }
 
     /// The namespace of this handle; empty for all namespaces.
@@ -119,12 +148,9 @@ impl Client {
         &self.shared.metrics
     }
 
+    /// The maximum number of deletions in flight by this handle and its clones.
     pub(crate) fn max_deletions(&self) -> usize {
-        self.shared.max_deletions
-    }
-
-    pub(super) fn requests(&self) -> &Semaphore {
-        &self.shared.requests
+        self.share.as_deref().unwrap_or(&self.shared.limits).max_deletions
     }
 
     /// The time on the API server: the `Date` of the last answer and the time since then. Before the first answer, the
@@ -138,7 +164,20 @@ impl Client {
     /// # Errors
     /// [`Cause`] says what the caller can do.
     pub async fn get<T: DeserializeOwned>(&self, resource: Resource, name: &str) -> Result<Answer<T>, Error> {
-        self.answer(self.request(Method::GET, Action::on("get", resource, name))).await
+        self.get_and_keep(resource, name, |object| object).await
+    }
+
+    /// Reads one object, and returns what `keep` makes of it. Of large objects, few exist at a time.
+    ///
+    /// # Errors
+    /// [`Cause`] says what the caller can do.
+    pub(crate) async fn get_and_keep<T: DeserializeOwned, K>(
+        &self,
+        resource: Resource,
+        name: &str,
+        keep: impl FnOnce(T) -> K,
+    ) -> Result<Answer<K>, Error> {
+        self.answer(self.request(Method::GET, Action::on("get", resource, name)), keep).await
     }
 
     /// Replaces one object, if its resourceVersion is still the one in `object`.
@@ -148,7 +187,7 @@ impl Client {
         name: &str,
         object: &impl Serialize,
     ) -> Result<Answer<T>, Error> {
-        self.answer(with_json(self.request(Method::PUT, Action::on("update", resource, name)), object)?).await
+        self.answer(with_json(self.request(Method::PUT, Action::on("update", resource, name)), object)?, |it| it).await
     }
 
     /// Replaces the status of one object, if its resourceVersion is still the one in `object`.
@@ -162,7 +201,7 @@ impl Client {
         object: &impl Serialize,
     ) -> Result<Answer<T>, Error> {
         let action = Action::on("update", resource, name).of("status");
-        self.answer(with_json(self.request(Method::PUT, action), object)?).await
+        self.answer(with_json(self.request(Method::PUT, action), object)?, |it| it).await
     }
 
     /// Creates one object.
@@ -174,7 +213,7 @@ impl Client {
         resource: Resource,
         object: &impl Serialize,
     ) -> Result<Answer<T>, Error> {
-        self.answer(with_json(self.request(Method::POST, Action::new("create", resource)), object)?).await
+        self.answer(with_json(self.request(Method::POST, Action::new("create", resource)), object)?, |it| it).await
     }
 
     /// Waits for permission to delete or evict one pod. Deletions do not count towards the limit of other requests: a
@@ -182,8 +221,16 @@ impl Client {
     ///
     /// # Errors
     /// [`Cause::Stopped`].
-    pub async fn deletion_permit(&self) -> Result<SemaphorePermit<'_>, Error> {
-        self.permit(&self.shared.deletions, &Action::new("delete", PODS)).await
+    pub async fn deletion_permit(&self) -> Result<Permit<'_>, Error> {
+        self.permit(|limits| &limits.deletions, &Action::new("delete", PODS)).await
+    }
+
+    /// Waits for permission for one other request.
+    ///
+    /// # Errors
+    /// [`Cause::Stopped`].
+    pub(super) async fn request_permit(&self, action: &Action) -> Result<Permit<'_>, Error> {
+        self.permit(|limits| &limits.requests, action).await
     }
 
     /// Deletes a pod that matches `only`. `grace` replaces the grace period of the pod, in seconds.
@@ -192,7 +239,7 @@ impl Client {
     /// [`Cause`] says what the caller can do. [`Cause::Conflict`]: the pod does not match `only`.
     pub async fn delete(
         &self,
-        _permit: SemaphorePermit<'_>,
+        _permit: Permit<'_>,
         name: &str,
         only: Preconditions<'_>,
         grace: Option<u32>,
@@ -209,7 +256,7 @@ impl Client {
     /// now.
     pub async fn evict(
         &self,
-        _permit: SemaphorePermit<'_>,
+        _permit: Permit<'_>,
         name: &str,
         only: Preconditions<'_>,
         grace: Option<u32>,
@@ -248,39 +295,66 @@ impl Client {
         Ok(())
     }
 
-    pub(super) async fn permit<'a>(
-        &self,
-        semaphore: &'a Semaphore,
-        action: &Action,
-    ) -> Result<SemaphorePermit<'a>, Error> {
-        let stopped = || action.failed(Cause::Stopped);
-        let permit = tokio::select! {
-            biased;
-            () = self.stop.cancelled() => return Err(stopped()),
-            permit = semaphore.acquire() => permit,
+    /// The permit of the share comes first: who waits for it keeps nothing from others.
+    async fn permit(&self, of: fn(&Limits) -> &Semaphore, action: &Action) -> Result<Permit<'_>, Error> {
+        let permits = async {
+            let of_share = match &self.share {
+                Some(share) => Some(of(share).acquire().await?),
+                None => None,
+            };
+            Ok((of_share, of(&self.shared.limits).acquire().await?))
         };
-        permit.map_err(|_| stopped())
+        let permits = self.stop.run_until_cancelled(permits).await;
+        permits.and_then(Result::<_, AcquireError>::ok).ok_or_else(|| action.failed(Cause::Stopped))
     }
 
-    async fn answer<T: DeserializeOwned>(&self, request: Request) -> Result<Answer<T>, Error> {
+    /// Waits until few other large answers are in memory, as [`permit`](Self::permit) does, also when the client is
+    /// stopped: the request is under way.
+    pub(super) async fn large(&self) -> Large {
+        let mut permits = Large::new();
+        for limits in self.share.iter().map(|share| &**share).chain([&self.shared.limits]) {
+            permits.extend(Arc::clone(&limits.large).acquire_owned().await);
+        }
+        // One that has come already would be decoded in the poll in which the one before it was.
+        yield_now().await;
+        permits
+    }
+
+    async fn answer<T: DeserializeOwned, K>(
+        &self,
+        request: Request,
+        keep: impl FnOnce(T) -> K,
+    ) -> Result<Answer<K>, Error> {
         let action = request.action.clone();
-        let _permit = self.permit(&self.shared.requests, &action).await?;
+        let _permit = self.request_permit(&action).await?;
         let (body, at) = self.exchange(request).await?;
-        Ok(Answer { value: parse(&body, &action)?, at })
+        Ok(Answer { value: keep(parse(&body.text, &action)?), at })
     }
 
-    pub(super) async fn exchange(&self, request: Request) -> Result<(Bytes, ServerTime), Error> {
+    pub(super) async fn exchange(&self, request: Request) -> Result<(Whole, ServerTime), Error> {
         let action = request.action.clone();
         let deadline = Instant::now() + if request.method == Method::GET { TIMEOUT } else { WRITE_TIMEOUT };
         let exchange = async {
             let answer = self.send(request, deadline).await?;
             let at = date(&answer.headers).ok_or_else(|| Cause::Undecodable("no Date header".to_owned()))?;
-            let body = read(answer.body, MAX_ANSWER).await?;
+            let body = self.read(answer.body).await?;
             self.set_clock(at);
             Ok((body, at))
         };
         let answer = tokio::time::timeout_at(deadline, exchange).await;
         answer.unwrap_or_else(|_| Err(Cause::Unreachable("timed out".to_owned()))).map_err(|cause| action.failed(cause))
+    }
+
+    async fn read(&self, mut chunks: Body) -> Result<Whole, Cause> {
+        let (mut text, mut large) = (BytesMut::new(), Large::new());
+        if let Err(too_long) = append(&mut text, &mut chunks, LARGE).await {
+            if too_long != Cause::TooLong {
+                return Err(too_long);
+            }
+            large = self.large().await;
+            append(&mut text, &mut chunks, MAX_ANSWER).await?;
+        }
+        Ok(Whole { text: text.freeze(), _large: large })
     }
 
     /// Sends a request. Returns the head of a successful answer. Reads any other answer whole and returns the failure.
@@ -295,7 +369,9 @@ impl Client {
             return Ok(answer);
         }
         let retry_after = answer.headers.get(RETRY_AFTER).and_then(|value| value.to_str().ok());
-        let text = read(answer.body, 1 << 20).await.unwrap_or_default();
+        let (mut text, mut body) = (BytesMut::new(), answer.body);
+        let read = append(&mut text, &mut body, LARGE).await;
+        let text = read.map(|()| text).unwrap_or_default();
         let cause = Cause::of_answer(answer.code, retry_after, &text);
         // Not that of any other error, which may come from the proxy: it has its own clock.
         if let Some(at) = date(&answer.headers).filter(|_| cause.is_not_found()) {
@@ -339,14 +415,28 @@ pub(super) fn parse<'a, T: Deserialize<'a>>(body: &'a [u8], action: &Action) -> 
     serde_json::from_slice(body).map_err(fail)
 }
 
-async fn read(mut chunks: Body, max: usize) -> Result<Bytes, Cause> {
-    let mut body = BytesMut::new();
-    while let Some(chunk) = chunks.next().await {
-        let chunk = chunk.map_err(Cause::Unreachable)?;
-        if body.len() + chunk.len() > max {
+/// Appends the rest of a body. Stops with [`Cause::TooLong`] once there are more than `max` bytes.
+async fn append(text: &mut BytesMut, rest: &mut Body, max: usize) -> Result<(), Cause> {
+    while let Some(chunk) = rest.next().await {
+        text.extend_from_slice(&chunk.map_err(Cause::Unreachable)?);
+        if text.len() > max {
             return Err(Cause::TooLong);
         }
-        body.extend_from_slice(&chunk);
     }
-    Ok(body.freeze())
+    Ok(())
 }
+
+impl Limits {
+    fn new(requests: usize, deletions: usize, large: usize) -> Self {
+        Self {
+            max_requests: requests,
+            requests: Semaphore::new(requests),
+            max_deletions: deletions,
+            deletions: Semaphore::new(deletions),
+            large: Arc::new(Semaphore::new(large)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -5,29 +5,29 @@ use futures_util::StreamExt;
 use tokio::time::{Instant, timeout_at};
 use tokio_util::codec::{Decoder, LinesCodec};
 
+use super::client::{Client, LARGE, Large, MAX_ANSWER, TIMEOUT};
 use super::error::Cause;
 use super::transport::Body;
 
-/// The maximum length of a line, in bytes.
-///
-/// An object has at most 256 KiB of annotations, which JSON escapes to at most six times their length, and
-/// managedFields.
-const MAX_LINE: usize = 4 << 20;
-
 /// The lines of the body of an answer. Cancel-safe: no data that has arrived is lost.
 pub struct Lines {
+    /// The client, to wait with a long line until few others are in memory. `None`: there are no long lines.
+    client: Option<Client>,
     body: Body,
     /// The time at which reading stops, whatever the server does.
     deadline: Instant,
     codec: LinesCodec,
     /// What has arrived and is not a line yet: at most one line and one chunk.
     buffer: BytesMut,
+    /// What a long line holds, and others wait for, until it is complete, and when it must be.
+    large: Option<(Large, Instant)>,
 }
 
 impl Lines {
     #[must_use]
-    pub(crate) fn new(body: Body, deadline: Instant) -> Self {
-        Self { body, deadline, codec: LinesCodec::new_with_max_length(MAX_LINE), buffer: BytesMut::new() }
+    pub(super) fn new(client: Option<Client>, body: Body, deadline: Instant) -> Self {
+        let codec = LinesCodec::new_with_max_length(if client.is_some() { MAX_ANSWER } else { LARGE });
+        Self { client, body, deadline, codec, buffer: BytesMut::new(), large: None }
     }
 
     /// Waits for the next line. Returns none if the body ended between two lines.
@@ -35,6 +35,13 @@ impl Lines {
     /// # Errors
     /// [`Cause::Undecodable`]: a line is too long or not UTF-8. [`Cause::Unreachable`]: the connection broke.
     pub async fn next(&mut self) -> Result<Option<String>, Cause> {
+        let line = self.read().await;
+        // The caller decodes the line before it waits for anything.
+        self.large = None;
+        line
+    }
+
+    async fn read(&mut self) -> Result<Option<String>, Cause> {
         let broken = |why: &str| Err(Cause::Unreachable(why.to_owned()));
         loop {
             match self.codec.decode(&mut self.buffer) {
@@ -46,11 +53,16 @@ impl Lines {
                 // Thousands of watches are silent most of the time: none keeps the memory of its longest line.
                 self.buffer = BytesMut::new();
             }
-            match timeout_at(self.deadline, self.body.next()).await {
+            if let Some(client) = self.client.as_ref().filter(|_| self.buffer.len() > LARGE && self.large.is_none()) {
+                self.large = Some((client.large().await, Instant::now() + TIMEOUT));
+            }
+            let deadline = self.large.iter().map(|(_, until)| *until).fold(self.deadline, Instant::min);
+            match timeout_at(deadline, self.body.next()).await {
                 Ok(Some(Ok(chunk))) => self.buffer.extend_from_slice(&chunk),
                 Ok(Some(Err(why))) => return broken(&why),
                 Ok(None) if self.buffer.is_empty() => return Ok(None),
                 Ok(None) => return broken("the stream ended within a line"),
+                Err(_) if deadline < self.deadline => return broken("the stream stalled within a line"),
                 Err(_) => return broken("the stream lasted longer than requested"),
             }
         }
@@ -59,34 +71,74 @@ impl Lines {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use bytes::Bytes;
-    use futures_util::stream;
+    use std::sync::Arc;
     use std::time::Duration;
 
+    use bytes::Bytes;
+    use futures_util::stream;
+    use tokio_util::sync::CancellationToken;
+
+    use super::*;
+    use crate::kube::transport::KubectlProxy;
+
+    fn client() -> Client {
+        let (proxy, base) = (Box::new(KubectlProxy::new().unwrap()), "http://127.0.0.1:1".parse().unwrap());
+        Client::new(proxy, base, 1, 1, Arc::default(), CancellationToken::new())
+    }
+
     fn lines(chunks: impl IntoIterator<Item = &'static [u8], IntoIter: Send + 'static>) -> Lines {
-        let chunks = chunks.into_iter().map(|chunk| Ok(Bytes::from_static(chunk)));
-        Lines::new(stream::iter(chunks).boxed(), Instant::now() + Duration::from_secs(60))
+        lines_with(Some(client()), chunks)
+    }
+
+    fn lines_with(
+        client: Option<Client>,
+        chunks: impl IntoIterator<Item = &'static [u8], IntoIter: Send + 'static>,
+    ) -> Lines {
+        let chunks = stream::iter(chunks).map(|chunk| Ok(Bytes::from_static(chunk)));
+        Lines::new(client, chunks.boxed(), Instant::now() + Duration::from_secs(60))
+    }
+
+    /// Reads a line that is followed by nothing.
+    async fn first(client: &Client, chunk: &'static [u8]) -> (Lines, Result<Option<usize>, Cause>) {
+        let chunks = stream::iter([chunk, b"\n"].map(|chunk| Ok(Bytes::from_static(chunk))));
+        let until = Instant::now() + Duration::from_secs(600);
+        let mut lines = Lines::new(Some(client.clone()), chunks.chain(stream::pending()).boxed(), until);
+        let length = lines.next().await.map(|line| line.map(|line| line.len()));
+        (lines, length)
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_line_over_the_limit_is_an_error_and_is_not_collected() {
         let chunk: &[u8] = &[b'x'; 16 << 10];
-        let mut lines = lines(std::iter::repeat_n(chunk, 10 * MAX_LINE / chunk.len()));
-        assert!(matches!(lines.next().await, Err(Cause::Undecodable(_))));
-        assert!(lines.buffer.len() <= MAX_LINE + chunk.len());
+        for (client, max) in [(Some(client()), MAX_ANSWER), (None, LARGE)] {
+            let mut lines = lines_with(client, std::iter::repeat_n(chunk, 2 * max / chunk.len()));
+            assert!(matches!(lines.next().await, Err(Cause::Undecodable(_))));
+            assert!(lines.buffer.len() <= max + chunk.len());
+        }
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_long_line_takes_no_memory_once_it_has_been_read() {
         let chunk: &[u8] = &[b'x'; 1 << 20];
-        let mut lines = Lines::new(
-            stream::iter([chunk, b"\n"].map(|chunk| Ok(Bytes::from_static(chunk)))).chain(stream::pending()).boxed(),
-            Instant::now() + Duration::from_secs(60),
-        );
-        assert_eq!(lines.next().await.map(|line| line.map_or(0, |line| line.len())), Ok(chunk.len()));
+        let (mut lines, length) = first(&client(), chunk).await;
+        assert_eq!(length, Ok(Some(chunk.len())));
         assert!(tokio::time::timeout(Duration::from_secs(1), lines.next()).await.is_err());
         assert_eq!(lines.buffer.capacity(), 0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_long_line_waits_for_another_at_most_until_that_has_stalled() {
+        let (client, chunk): (_, &[u8]) = (client().with_share(), &[b'x'; 1 << 20]);
+        let stalled = stream::iter([Ok(Bytes::from_static(chunk))]).chain(stream::pending()).boxed();
+        let mut stalled = Lines::new(Some(client.clone()), stalled, Instant::now() + Duration::from_secs(600));
+        let began = Instant::now();
+        let read = async {
+            tokio::task::yield_now().await;
+            (first(&client, chunk).await.1, Instant::now())
+        };
+        let (stalled, (length, at)) = tokio::join!(stalled.next(), read);
+        assert_eq!(stalled, Err(Cause::Unreachable("the stream stalled within a line".to_owned())));
+        assert_eq!((length, at - began), (Ok(Some(chunk.len())), TIMEOUT));
     }
 
     #[tokio::test(start_paused = true)]
@@ -98,7 +150,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_body_that_never_ends_is_read_until_the_deadline() {
-        let mut lines = Lines::new(stream::pending().boxed(), Instant::now() + Duration::from_secs(60));
+        let mut lines = Lines::new(None, stream::pending().boxed(), Instant::now() + Duration::from_secs(60));
         assert!(matches!(lines.next().await, Err(Cause::Unreachable(_))));
     }
 }

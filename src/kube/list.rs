@@ -15,7 +15,7 @@ use super::error::{Cause, Error};
 use super::lines::Lines;
 use super::objects::{Undecodable, decode};
 use super::transport::Request;
-use super::{Action, Resource, ResourceVersion, ServerTime};
+use super::{Action, PODS, Resource, ResourceVersion, ServerTime};
 
 /// Objects in the first page of a list.
 const FIRST_PAGE: u32 = 200;
@@ -108,7 +108,7 @@ impl Client {
         exactly: Option<&ResourceVersion>,
         mut keep: impl FnMut(T) -> K,
     ) -> Result<List<K>, Error> {
-        let _permit = self.permit(self.requests(), &Action::new("list", of.resource)).await?;
+        let _permit = self.request_permit(&Action::new("list", of.resource)).await?;
         let Answer { value: mut page, at } = self.page_at(of, None, exactly).await?;
         let mut list = List { items: Vec::new(), resource_version: page.resource_version, at };
         loop {
@@ -148,7 +148,9 @@ impl Client {
         let opened = tokio::time::timeout_at(deadline, self.send(request, deadline)).await;
         let opened = opened.unwrap_or_else(|_| Err(Cause::Unreachable("timed out".to_owned())));
         let answer = opened.map_err(|cause| action.failed(cause))?;
-        Ok(Lines::new(answer.body, Instant::now() + duration + TIMEOUT))
+        // A keeper that carries out a step does not read its watch on pods, and others would wait for it.
+        let client = (of.resource != PODS).then(|| self.clone());
+        Ok(Lines::new(client, answer.body, Instant::now() + duration + TIMEOUT))
     }
 
     fn selected(&self, verb: &'static str, of: &Selection, metadata: &'static str, query: &[(&str, &str)]) -> Request {
@@ -193,17 +195,17 @@ impl Client {
                 answer => answer?,
             };
             // Decodes the objects one by one only if one of them cannot be decoded: it takes twice the CPU.
-            let (metadata, items) = match serde_json::from_slice::<ListAnswer<T>>(&body) {
+            let (metadata, items) = match serde_json::from_slice::<ListAnswer<T>>(&body.text) {
                 Ok(ListAnswer { metadata, items }) => {
                     (metadata, items.unwrap_or_default().into_iter().map(Ok).collect())
                 }
                 Err(_) => {
-                    let ListAnswer::<&RawValue> { metadata, items } = parse(&body, &action)?;
+                    let ListAnswer::<&RawValue> { metadata, items } = parse(&body.text, &action)?;
                     (metadata, items.unwrap_or_default().into_iter().map(decode).collect())
                 }
             };
             let next = Some(metadata.r#continue).filter(|token| !token.is_empty());
-            let next = next.map(|token| NextPage { token, size: size_after(size, body.len()) });
+            let next = next.map(|token| NextPage { token, size: size_after(size, body.text.len()) });
             return Ok(Answer { value: Page { items, resource_version: metadata.resource_version, next }, at });
         }
     }

@@ -13,6 +13,9 @@ use super::{Resource, ResourceVersion, ServerTime, Uid, cut};
 /// The maximum length of `trouble`, `crash` and `failure`, in bytes.
 const MAX_TROUBLE: usize = 256;
 
+/// The maximum length of the name of an object, in bytes.
+const MAX_NAME: usize = 253;
+
 /// The owners of pods with a number of desired replicas.
 const WORKLOADS: [Resource; 4] = [
     Resource { api_version: "apps/v1", kind: "ReplicaSet", plural: "replicasets" },
@@ -359,7 +362,14 @@ fn condition<'a>(conditions: &'a [PodCondition], r#type: &str, status: &str) -> 
 }
 
 fn controller(owners: Vec<OwnerReference>) -> Option<Arc<Owner>> {
-    owners.into_iter().find(|owner| owner.controller).map(|owner| Arc::new(owner.owner))
+    let OwnerReference { owner: Owner { mut api_version, mut kind, mut name, uid }, .. } =
+        owners.into_iter().find(|owner| owner.controller)?;
+    // The API server takes any length here, and no object has a longer name.
+    for text in [&mut api_version, &mut kind, &mut name] {
+        text.truncate(text.floor_char_boundary(MAX_NAME));
+    }
+    let uid = cut(uid.as_str(), MAX_NAME).into();
+    Some(Arc::new(Owner { api_version, kind, name, uid }))
 }
 
 impl From<PodAnswer> for LabelledPod {
@@ -542,6 +552,16 @@ mod tests {
         assert_eq!(pod.controller.as_ref().map(|owner| &*owner.kind), Some("StatefulSet"));
         assert_eq!(pod.ready_since.map(|at| at.to_string()).as_deref(), Some("2026-11-21T10:00:07Z"));
         assert!(pod.mirror && !pod.finished && pod.gone_by.is_none());
+    }
+
+    #[test]
+    fn an_owner_takes_little_memory_whatever_a_pod_says() {
+        let text = r#"{"metadata":{"name":"a","uid":"u","resourceVersion":"7","creationTimestamp":"2026-11-21T10:00:00Z",
+            "ownerReferences":[{"apiVersion":"LONG","kind":"LONG","name":"LONG","uid":"LONG","controller":true}]}}"#;
+        let pod: Pod = decode(&raw(&text.replace("LONG", &"é".repeat(MAX_NAME)))).expect("a pod");
+        let owner = pod.controller.expect("an owner");
+        let lengths = [owner.api_version.len(), owner.kind.len(), owner.name.len(), owner.uid.as_str().len()];
+        assert_eq!(lengths, [MAX_NAME - 1; 4]);
     }
 
     #[test]

@@ -19,11 +19,13 @@ pub mod window;
 
 use std::sync::Arc;
 
-use serde::{Deserialize, Deserializer};
-use serde_json::value::RawValue;
+use serde::{Deserialize, Deserializer, de};
+use serde_json::value::{RawValue, to_raw_value};
 
 use crate::kube::{Resource, ResourceVersion, Uid, cut};
 
+/// The maximum length of a spec, in bytes: the schema allows eight times as much.
+pub(crate) const MAX_SPEC_BYTES: usize = 32 << 10;
 /// The maximum length of a recorded request, in bytes. A longer one is cut.
 const MAX_REQUEST_BYTES: usize = 128;
 
@@ -37,8 +39,8 @@ pub const CONFIG_MONITORS: Resource =
 pub struct ConfigMonitor {
     /// The metadata.
     pub metadata: MonitorMetadata,
-    /// The spec, undecoded.
-    #[serde(default)]
+    /// The spec, undecoded. Only its length if it is too long.
+    #[serde(default, deserialize_with = "spec")]
     pub spec: Option<Box<RawValue>>,
     /// The status, undecoded, as last written.
     #[serde(default)]
@@ -74,6 +76,17 @@ pub struct Annotations {
     /// The request for a restart, if there is one.
     #[serde(rename = "magalix.com/restart-requested-at", default, deserialize_with = "request")]
     pub restart_requested_at: Option<Arc<str>>,
+}
+
+/// There may be thousands of specs.
+fn spec<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Box<RawValue>>, D::Error> {
+    let spec = Option::<Box<RawValue>>::deserialize(deserializer)?;
+    match spec {
+        Some(spec) if spec.get().len() > MAX_SPEC_BYTES => {
+            to_raw_value(&spec.get().len()).map(Some).map_err(de::Error::custom)
+        }
+        spec => Ok(spec),
+    }
 }
 
 /// A long value is cut, as the status records it.

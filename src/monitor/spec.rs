@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use strum::IntoStaticStr;
 
+use super::MAX_SPEC_BYTES;
 use super::content::Kind;
 use super::selector::Selector;
 use super::source::{self, Source, SourceSpec};
@@ -163,6 +164,9 @@ impl Policy {
     /// What is wrong, for the author of the spec.
     pub fn of(spec: Option<&RawValue>) -> Result<Self, String> {
         let spec = spec.ok_or("spec is missing")?;
+        if let Ok(bytes) = serde_json::from_str::<usize>(spec.get()) {
+            return Err(format!("spec has {bytes} bytes; the maximum is {MAX_SPEC_BYTES}: name fewer keys or labels"));
+        }
         let spec: Spec =
             serde_json::from_str(spec.get()).map_err(|error| format!("spec cannot be decoded: {error}"))?;
         Ok(Self {
@@ -224,6 +228,7 @@ fn sources(spec: &Spec) -> Result<Vec<Source>, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::monitor::ConfigMonitor;
 
     fn policy(spec: &str) -> Result<Policy, String> {
         Policy::of(Some(&RawValue::from_string(spec.to_owned()).expect("JSON")))
@@ -235,6 +240,22 @@ mod tests {
             let policy = policy(&format!(r#"{{"{field}":"flaskapp-config","podSelector":{{"app":"frontend"}}}}"#));
             assert_eq!(policy.expect("valid").source(), "ConfigMap/flaskapp-config");
         }
+    }
+
+    #[test]
+    fn of_a_spec_that_is_too_long_only_the_length_is_kept() {
+        let monitor = |keys: usize| {
+            let keys: Vec<String> = (0..keys).map(|number| format!("{number:0>253}")).collect();
+            let spec = serde_json::json!({"configMap": "a", "keys": keys, "podSelector": {"app": "web"}});
+            let metadata = serde_json::json!({"name": "m", "uid": "u", "resourceVersion": "1"});
+            let monitor = serde_json::json!({"metadata": metadata, "spec": spec}).to_string();
+            serde_json::from_str::<ConfigMonitor>(&monitor).expect("a ConfigMonitor").spec.expect("a spec")
+        };
+        assert!(Policy::of(Some(&monitor(64))).is_ok());
+        let long = monitor(200);
+        assert!(long.get().len() < 10, "{long}");
+        let text = Policy::of(Some(&long)).expect_err("too long");
+        assert!(text.starts_with("spec has 512") && text.contains("the maximum is 32768"), "{text}");
     }
 
     #[test]

@@ -100,7 +100,7 @@ async fn after_any_failure_to_open_a_watch_the_next_change_arrives() {
 fn ends() -> Vec<(&'static str, Vec<Chunk>, Then)> {
     let half_a_character = |text: &str| text.as_bytes()[..=text.find('ü').unwrap()].to_vec();
     let error = |code, reason| Chunk::text(line("ERROR", &status(code, reason)));
-    let long = "x".repeat((4 << 20) + 1);
+    let long = "x".repeat((16 << 20) + 1);
     vec![
         ("a clean end", vec![], Resumes),
         ("a body that is cut off", vec![Chunk::Truncate], Resumes),

@@ -86,7 +86,7 @@ async fn a_line_as_long_as_the_api_can_make_it_is_an_event() {
     let server = Server::start();
     let mut long = metadata("a", "11");
     long["metadata"]["annotations"] =
-        json!({ "kubectl.kubernetes.io/last-applied-configuration": "x".repeat(3 << 20) });
+        json!({ "kubectl.kubernetes.io/last-applied-configuration": "x".repeat(9 << 20) });
     watching(&server, [Answer::watch(&[line("MODIFIED", &long)])]).await.expect(&["applied a@11"]).await;
 }
 

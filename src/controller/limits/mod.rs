@@ -10,8 +10,10 @@ use tokio_util::sync::CancellationToken;
 use self::turns::Turns;
 pub(crate) use self::turns::{Owners, Turn};
 
-/// The maximum number of watches on pods in the process. A restart without a watch lists its pods periodically.
-const POD_WATCHES: usize = 64;
+/// The maximum number of watches on pods in a namespace, and in the process. A restart without a watch lists its pods
+/// periodically.
+const POD_WATCHES_PER_NAMESPACE: usize = 64;
+const POD_WATCHES: usize = 2 * POD_WATCHES_PER_NAMESPACE;
 
 /// The maximum number of awake keepers in a namespace: the default of `--request-concurrency`. More keepers would only
 /// hold what they have read while they wait for requests, and delay all deletions.
@@ -21,8 +23,7 @@ const SLOTS_PER_NAMESPACE: usize = 32;
 const SLOTS: usize = 2 * SLOTS_PER_NAMESPACE;
 
 pub(crate) struct Limits {
-    /// The permits for watches on pods.
-    pub(crate) watches: Arc<Semaphore>,
+    watches: Arc<Semaphore>,
     /// Cancelled once this process is the leader. Until then no keeper is awake.
     elected: CancellationToken,
     slots: Arc<Semaphore>,
@@ -31,14 +32,20 @@ pub(crate) struct Limits {
 pub(crate) struct NamespaceLimits {
     pub(crate) turns: Arc<Turns>,
     slots: Arc<Semaphore>,
+    watches: Arc<Semaphore>,
 }
 
 /// The right of a keeper to be awake: a slot of the namespace, and one of the process.
 pub(crate) type Slot = [OwnedSemaphorePermit; 2];
 
+/// The right to have a watch on pods open, of the namespace and of the process.
+pub(crate) type WatchPermit = [OwnedSemaphorePermit; 2];
+
 impl Default for NamespaceLimits {
     fn default() -> Self {
-        Self { turns: Arc::default(), slots: Arc::new(Semaphore::new(SLOTS_PER_NAMESPACE)) }
+        let [slots, watches] =
+            [SLOTS_PER_NAMESPACE, POD_WATCHES_PER_NAMESPACE].map(|max| Arc::new(Semaphore::new(max)));
+        Self { turns: Arc::default(), slots, watches }
     }
 }
 
@@ -58,6 +65,12 @@ impl Limits {
         let of_namespace = Arc::clone(&namespace.slots).acquire_owned().await.ok()?;
         let of_process = Arc::clone(&self.slots).acquire_owned().await.ok()?;
         Some([of_namespace, of_process])
+    }
+
+    /// Returns `None` if there are too many watches.
+    pub(crate) fn try_watch(&self, namespace: &NamespaceLimits) -> Option<WatchPermit> {
+        let of_namespace = Arc::clone(&namespace.watches).try_acquire_owned().ok()?;
+        Some([of_namespace, Arc::clone(&self.watches).try_acquire_owned().ok()?])
     }
 }
 
@@ -87,6 +100,15 @@ mod tests {
         assert_eq!(all(&other).len(), SLOTS - SLOTS_PER_NAMESPACE, "another namespace has its own slots");
         held.pop();
         assert!(acquire(&own).is_some());
+    }
+
+    #[test]
+    fn a_namespace_watches_pods_and_leaves_watches_to_another() {
+        let limits = Limits::new(CancellationToken::new());
+        let [own, other] = [NamespaceLimits::default(), NamespaceLimits::default()];
+        let all = |of| std::iter::from_fn(|| limits.try_watch(of)).collect::<Vec<_>>();
+        let (own, other) = (all(&own), all(&other));
+        assert_eq!((own.len(), other.len()), (POD_WATCHES_PER_NAMESPACE, POD_WATCHES - POD_WATCHES_PER_NAMESPACE));
     }
 
     #[test]

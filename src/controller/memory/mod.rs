@@ -9,8 +9,6 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use futures_util::future::join_all;
-use tokio::sync::Mutex;
-use tokio::task::yield_now;
 
 use self::reading::Reading;
 use self::record::Record;
@@ -159,11 +157,11 @@ impl Memory {
         let mut earlier = std::mem::take(&mut self.readings).into_vec();
         let now = timer_now();
         // Sources that need no GET must not wait for the others.
-        let (hashing, mut reads) = (Mutex::default(), Vec::new());
+        let mut reads = Vec::new();
         for source in &policy.sources {
             let before =
                 earlier.iter().position(|reading| reading.source == *source).map(|place| earlier.swap_remove(place));
-            reads.push(self.look_at(context, source, &hashing, latest, before, now));
+            reads.push(self.look_at(context, source, latest, before, now));
         }
         let read = join_all(reads).await;
         let mut failure = None;
@@ -184,7 +182,6 @@ impl Memory {
         &self,
         context: &Context,
         source: &Source,
-        hashing: &Mutex<()>,
         latest: &Latest,
         before: Option<Reading>,
         now: Instant,
@@ -206,12 +203,9 @@ impl Memory {
         }
         let not_before = bell.and_then(|bell| bell.rung).max(self.read_from).unwrap_or(now);
         let interest = context.shared.sources.interest(&source.name);
-        match interest.ask(context.client.stop(), not_before, |_| fetch(&context.client, &source.name)).await {
-            Ok(fetched) => {
-                let bell = bell.map(Arc::clone);
-                let reading = one_a_poll(hashing, || Reading::of(source, &fetched, not_before, before, bell)).await;
-                (Some(reading), None)
-            }
+        let fetch = |_| fetch(&context.client, source);
+        match interest.ask(context.client.stop(), not_before, &source.keys, fetch).await {
+            Ok(fetched) => (Some(Reading::of(source, &fetched, not_before, before, bell.map(Arc::clone))), None),
             Err(error) => (before, Some(error)),
         }
     }
@@ -279,13 +273,6 @@ impl Memory {
     }
 }
 
-/// Hashes in a poll of its own: to hash 16 sources of 1 MB takes long, and other tasks must run meanwhile.
-async fn one_a_poll<T>(hashing: &Mutex<()>, hash: impl FnOnce() -> T) -> T {
-    let _hashing = hashing.lock().await;
-    yield_now().await;
-    hash()
-}
-
 /// `None` if the ConfigMonitor is deleted.
 async fn read(context: &Context) -> Result<Option<Record>, Error> {
     match Record::read(&context.client, &context.name).await {
@@ -293,26 +280,5 @@ async fn read(context: &Context) -> Result<Option<Record>, Error> {
         Ok(_) => Ok(None),
         Err(error) if error.cause.is_not_found() => Ok(None),
         Err(error) => Err(error),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::cell::Cell;
-    use std::pin::pin;
-    use std::task::{Context as Waiter, Poll, Waker};
-
-    use super::*;
-
-    #[test]
-    fn one_source_is_hashed_in_a_poll() {
-        let (hashing, hashed) = (Mutex::default(), Cell::new(0));
-        let hash = || hashed.set(hashed.get() + 1);
-        let mut all = pin!(join_all((0..16).map(|_| one_a_poll(&hashing, hash))));
-        for before in 0..16 {
-            assert!(all.as_mut().poll(&mut Waiter::from_waker(Waker::noop())).is_pending());
-            assert_eq!(hashed.get(), before);
-        }
-        assert!(matches!(all.poll(&mut Waiter::from_waker(Waker::noop())), Poll::Ready(_)));
     }
 }

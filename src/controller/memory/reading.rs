@@ -8,7 +8,6 @@ use crate::controller::shared::Fetched;
 use crate::kube::{ResourceVersion, Uid};
 use crate::monitor::content::ContentHash;
 use crate::monitor::decide::Content;
-use crate::monitor::report;
 use crate::monitor::source::Source;
 
 pub(super) struct Reading {
@@ -44,27 +43,25 @@ impl Reading {
         bell: Option<Arc<Bell>>,
     ) -> Self {
         let Fetched { object, at, came } = fetched;
-        let missing = object.as_ref().zip(source.keys.as_ref());
-        let missing = missing.and_then(|(found, keys)| report::missing_keys(&source.name, &found.object, keys));
-        let metadata = object.as_ref().map(|found| &found.object.metadata);
-        let uid = metadata.map(|metadata| metadata.uid.clone());
+        let object = object.as_deref();
+        let uid = object.map(|found| found.uid.clone());
         let was_immutable = before.as_ref().and_then(|before| before.immutable.clone());
         let immutable = match object {
-            Some(found) => found.object.immutable.then(|| found.object.metadata.uid.clone()),
+            Some(found) => found.is_immutable.then(|| found.uid.clone()),
             None => was_immutable.clone(),
         };
         let replaced = was_immutable.zip(uid.as_ref()).is_some_and(|(before, uid)| before != *uid);
         let hash = match object {
-            Some(found) => Some(found.hash(source.keys.as_ref())),
+            Some(found) => Some(found.hash.clone()),
             None => source.optional.then(ContentHash::absent),
         };
-        let version = metadata.map(|metadata| metadata.resource_version.clone());
+        let version = object.map(|found| found.version.clone());
         let first = before.is_none();
         let is_same = |before: &&Self| before.content.as_ref().map(|content| &content.hash) == hash.as_ref();
         let writer = match before.as_ref().filter(is_same) {
             Some(before) => before.writer.clone(),
-            None => object.as_ref().and_then(|found| {
-                let (manager, at) = found.object.metadata.last_writer()?;
+            None => object.and_then(|found| {
+                let (manager, at) = found.writer.as_ref()?;
                 Some(format!("{} by {manager:?} at {at}", source.name).into())
             }),
         };
@@ -82,7 +79,7 @@ impl Reading {
         Self {
             source: source.clone(),
             content,
-            missing_keys: missing.map(String::into_boxed_str),
+            missing_keys: object.and_then(|found| found.missing_keys.clone()),
             writer,
             uid,
             bell,

@@ -75,7 +75,7 @@ impl Drive<'_, '_> {
                 }
                 Do::Follow(is_wanted) => {
                     self.step.scheduling.end_turn();
-                    self.watched.follow(is_wanted, &context.shared.limits)
+                    self.watched.follow(is_wanted, &context.shared)
                 }
                 Do::Write(report) => {
                     self.step.scheduling.end_turn();

@@ -146,7 +146,7 @@ async fn list_identities(
         let list = context.client.list(&metadata_of(policy), None, |pod: PodIdentity| pod).await?;
         Ok((list.resource_version, Arc::new(Snapshot::of(list.items))))
     };
-    interest.ask(context.client.stop(), not_before, list).await
+    interest.ask(context.client.stop(), not_before, &(), list).await
 }
 
 fn metadata_of(policy: &Policy) -> Selection {
@@ -167,7 +167,7 @@ pub(super) async fn list_pods(
 ) -> Result<(Arc<Listing>, ListInterest), Error> {
     let interest = context.shared.lists.interest(&policy.selector.to_query());
     let list = |before| Listing::make(&context.client, &context.shared, selected(policy), before);
-    let listing = interest.ask(context.client.stop(), not_before, list).await?;
+    let listing = interest.ask(context.client.stop(), not_before, &(), list).await?;
     Ok((listing, interest))
 }
 

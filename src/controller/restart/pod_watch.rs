@@ -1,7 +1,6 @@
 //! A restart's subscription to the watch on its pods, which restarts with the same selector share.
 
-use crate::controller::limits::Limits;
-use crate::controller::shared::{Listener, Listing};
+use crate::controller::shared::{Listener, Listing, Shared};
 
 pub(super) enum PodWatch {
     Closed,
@@ -13,11 +12,11 @@ pub(super) enum PodWatch {
 impl PodWatch {
     /// Subscribes from this list on, unless the subscription is open or broken, or there are too many watches: without
     /// one, passes follow each other with backoff. Returns whether this has subscribed.
-    pub(super) fn open(&mut self, listing: &Listing, limits: &Limits) -> bool {
+    pub(super) fn open(&mut self, listing: &Listing, shared: &Shared) -> bool {
         match self {
             Self::Open(_) => return false,
             Self::Broken => *self = Self::Closed,
-            Self::Closed => *self = listing.listen(&limits.watches).map_or(Self::Closed, Self::Open),
+            Self::Closed => *self = listing.listen(shared).map_or(Self::Closed, Self::Open),
         }
         self.is_open()
     }

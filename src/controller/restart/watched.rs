@@ -13,9 +13,8 @@ use tokio::time::sleep_until;
 use super::pod_watch::PodWatch;
 use crate::controller::clock::{self, timer_now};
 use crate::controller::context::Context;
-use crate::controller::limits::Limits;
 use crate::controller::memory::Confirmed;
-use crate::controller::shared::{ListInterest, Listing, MAX_LAG, PodEvent};
+use crate::controller::shared::{ListInterest, Listing, MAX_LAG, PodEvent, Shared};
 use crate::kube::client::Client;
 use crate::kube::error::Error;
 use crate::kube::faults::Faults;
@@ -151,9 +150,9 @@ impl Watched {
     }
 
     /// Opens a watch that continues from the last list, or closes it.
-    pub(super) fn follow(&mut self, is_wanted: bool, limits: &Limits) -> News<Confirmed> {
+    pub(super) fn follow(&mut self, is_wanted: bool, shared: &Shared) -> News<Confirmed> {
         let is_new = match &self.listing {
-            Some((listing, _)) if is_wanted => self.watch.open(listing, limits),
+            Some((listing, _)) if is_wanted => self.watch.open(listing, shared),
             _ => {
                 self.watch.close();
                 false

@@ -6,11 +6,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use futures_util::{Stream, StreamExt};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::Shared;
 use super::requests::{Interest, Requests};
 use crate::controller::clock::timer_now;
+use crate::controller::limits::WatchPermit;
 use crate::kube::client::Client;
 use crate::kube::error::Error;
 use crate::kube::list::Selection;
@@ -24,9 +24,9 @@ pub(crate) const MAX_LAG: usize = 10_000;
 const KEPT_EVENTS: usize = 1_000;
 
 /// The lists in which keepers are interested, by label selector.
-pub(crate) type Lists = Requests<String, Arc<Listing>>;
+pub(crate) type Lists = Requests<String, (), Arc<Listing>>;
 
-pub(crate) type ListInterest = Interest<Arc<Listing>>;
+pub(crate) type ListInterest = Interest<(), Arc<Listing>>;
 
 pub(crate) struct Listing {
     pub(crate) pods: Vec<Arc<Pod>>,
@@ -58,7 +58,7 @@ type PodEvents = Pin<Box<dyn Stream<Item = Result<Event<Pod>, Error>> + Send>>;
 #[derive(Default)]
 struct Log {
     /// Held while the watch is open.
-    permit: Option<OwnedSemaphorePermit>,
+    permit: Option<WatchPermit>,
     /// How many events were dropped from the front of `events`.
     dropped: usize,
     events: VecDeque<PodEvent>,
@@ -118,13 +118,13 @@ impl Listing {
 
     /// Subscribes to the events after this list. Takes a permit unless the watch is open already. Returns `None` if
     /// there are too many watches, or if the first events are lost.
-    pub(crate) fn listen(&self, permits: &Arc<Semaphore>) -> Option<Listener> {
+    pub(crate) fn listen(&self, shared: &Shared) -> Option<Listener> {
         let mut log = self.feed.log();
         if log.dropped > 0 || log.is_over() {
             return None;
         }
         if log.permit.is_none() {
-            log.permit = Some(Arc::clone(permits).try_acquire_owned().ok()?);
+            log.permit = Some(shared.limits.try_watch(&shared.namespace_limits)?);
         }
         let id = log.next;
         log.next += 1;

@@ -22,7 +22,7 @@ use crate::kube::{ResourceVersion, Uid};
 use crate::monitor::restart::plan::Snapshot;
 
 /// Lists of the identities of pods, by label selector, each with its version.
-type Identities = Requests<String, (ResourceVersion, Arc<Snapshot>)>;
+type Identities = Requests<String, (), (ResourceVersion, Arc<Snapshot>)>;
 
 pub(crate) struct Shared {
     /// A client for the namespace, whose requests do not end with a keeper.

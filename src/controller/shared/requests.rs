@@ -1,6 +1,7 @@
-//! Requests shared by keepers: one request serves every keeper for which it began late enough.
+//! Requests shared by keepers: one request serves every keeper for which it began late enough, and that needs the same
+//! part of the answer.
 //!
-//! An answer is kept only while a keeper is interested in it.
+//! An answer is kept only while a keeper is interested in its key.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -11,14 +12,15 @@ use tokio_util::sync::CancellationToken;
 use crate::controller::clock::timer_now;
 use crate::kube::error::{Cause, Error};
 
-/// The last request for each key in which a keeper is interested.
-pub(crate) struct Requests<K, T> {
-    by_key: Mutex<BTreeMap<K, Weak<LastRequest<T>>>>,
+/// The last requests for each key in which a keeper is interested.
+pub(crate) struct Requests<K, P, T> {
+    by_key: Mutex<BTreeMap<K, Weak<LastRequests<P, T>>>>,
 }
 
-pub(crate) struct Interest<T>(Arc<LastRequest<T>>);
+pub(crate) struct Interest<P, T>(Arc<LastRequests<P, T>>);
 
-type LastRequest<T> = tokio::sync::Mutex<Option<Completed<T>>>;
+/// The last request for each part.
+type LastRequests<P, T> = tokio::sync::Mutex<BTreeMap<P, Completed<T>>>;
 
 struct Completed<T> {
     began: Instant,
@@ -26,28 +28,29 @@ struct Completed<T> {
     answer: Result<T, Error>,
 }
 
-impl<K, T> Default for Requests<K, T> {
+impl<K, P, T> Default for Requests<K, P, T> {
     fn default() -> Self {
         Self { by_key: Mutex::default() }
     }
 }
 
-impl<K: Ord + Clone, T> Requests<K, T> {
+impl<K: Ord + Clone, P, T> Requests<K, P, T> {
     /// Registers interest in `key`. Register before waiting for anything: an answer is kept only while somebody is
     /// registered.
-    pub(crate) fn interest(&self, key: &K) -> Interest<T> {
+    pub(crate) fn interest(&self, key: &K) -> Interest<P, T> {
         let mut by_key = self.by_key.lock().unwrap_or_else(PoisonError::into_inner);
         Interest(by_key.get(key).and_then(Weak::upgrade).unwrap_or_else(|| {
             by_key.retain(|_, last| last.strong_count() > 0);
-            let last = Arc::new(LastRequest::default());
+            let last = Arc::new(LastRequests::default());
             by_key.insert(key.clone(), Arc::downgrade(&last));
             last
         }))
     }
 }
 
-impl<T: Clone> Interest<T> {
-    /// Makes the request, unless one that began at `not_before` or later has an answer. `request` gets the last answer.
+impl<P: Ord + Clone, T: Clone> Interest<P, T> {
+    /// Makes the request for a part, unless one that began at `not_before` or later has an answer. `request` gets the
+    /// last answer.
     ///
     /// # Errors
     /// The error of the request. Callers that waited for this request share its error: if one request hangs, the next
@@ -56,6 +59,7 @@ impl<T: Clone> Interest<T> {
         &self,
         stop: &CancellationToken,
         not_before: Instant,
+        part: &P,
         request: impl FnOnce(Option<T>) -> F,
     ) -> Result<T, Error> {
         let asked = timer_now();
@@ -64,14 +68,14 @@ impl<T: Clone> Interest<T> {
             return request(None).await;
         };
         let serves = |last: &&Completed<T>| last.began >= not_before && (last.answer.is_ok() || last.ended > asked);
-        if let Some(last) = last.as_ref().filter(serves) {
+        if let Some(last) = last.get(part).filter(serves) {
             return last.answer.clone();
         }
         let began = timer_now();
-        let before = last.take().and_then(|last| last.answer.ok());
+        let before = last.remove(part).and_then(|last| last.answer.ok());
         let answer = request(before).await;
         if !answer.as_ref().is_err_and(|error| error.cause == Cause::Stopped) {
-            *last = Some(Completed { began, ended: timer_now(), answer: answer.clone() });
+            last.insert(part.clone(), Completed { began, ended: timer_now(), answer: answer.clone() });
         }
         answer
     }
@@ -83,11 +87,11 @@ mod tests {
 
     #[test]
     fn an_answer_is_dropped_with_the_last_interest_in_it() {
-        let requests: Requests<u8, Arc<()>> = Requests::default();
+        let requests: Requests<u8, (), Arc<()>> = Requests::default();
         let [one, other] = [1, 1].map(|key| requests.interest(&key));
         let answer = Arc::new(());
         let (began, ended) = (timer_now(), timer_now());
-        *one.0.try_lock().unwrap() = Some(Completed { began, ended, answer: Ok(Arc::clone(&answer)) });
+        one.0.try_lock().unwrap().insert((), Completed { began, ended, answer: Ok(Arc::clone(&answer)) });
         drop(one);
         assert_eq!(Arc::strong_count(&answer), 2);
         drop(other);

@@ -1,22 +1,25 @@
-//! Reads of sources: one GET serves every keeper that needs the same source.
+//! Reads of sources: one GET serves every keeper that needs the same keys of the same source.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Instant;
 
 use super::requests::{Interest, Requests};
 use crate::controller::clock::timer_now;
-use crate::kube::ServerTime;
 use crate::kube::client::{Answer, Client};
 use crate::kube::error::Error;
 use crate::kube::objects::DataObject;
+use crate::kube::{ResourceVersion, ServerTime, Uid};
 use crate::monitor::content::ContentHash;
-use crate::monitor::content::Kind;
-use crate::monitor::source::SourceName;
+use crate::monitor::report;
+use crate::monitor::source::{Source, SourceName};
 
-pub(crate) type Sources = Requests<SourceName, Fetched>;
+pub(crate) type Sources = Requests<SourceName, Keys, Fetched>;
 
-pub(crate) type SourceInterest = Interest<Fetched>;
+pub(crate) type SourceInterest = Interest<Keys, Fetched>;
+
+/// The keys that count. `None`: all.
+type Keys = Option<BTreeSet<String>>;
 
 /// A source as a GET has returned it.
 #[derive(Clone)]
@@ -27,33 +30,40 @@ pub(crate) struct Fetched {
     pub(crate) came: Instant,
 }
 
+/// What is kept of a source. Its content may be a megabyte, and there may be hundreds.
 pub(crate) struct FetchedObject {
-    kind: Kind,
-    pub(crate) object: DataObject,
-    /// The hashes computed so far, by the selected keys.
-    hashes: Mutex<Hashes>,
+    pub(crate) uid: Uid,
+    pub(crate) version: ResourceVersion,
+    pub(crate) is_immutable: bool,
+    pub(crate) hash: ContentHash,
+    /// A message that names the missing keys, if any are missing.
+    pub(crate) missing_keys: Option<Box<str>>,
+    /// The field manager that last wrote the object, and when.
+    pub(crate) writer: Option<(String, ServerTime)>,
 }
 
-type Hashes = BTreeMap<Option<BTreeSet<String>>, ContentHash>;
-
-pub(crate) async fn fetch(client: &Client, source: &SourceName) -> Result<Fetched, Error> {
-    let answer = client.get::<DataObject>(source.kind.resource(), &source.name).await;
+pub(crate) async fn fetch(client: &Client, source: &Source) -> Result<Fetched, Error> {
+    let SourceName { kind, name } = &source.name;
+    let answer = client.get_and_keep(kind.resource(), name, |object| FetchedObject::of(&object, source)).await;
     let came = timer_now();
     match answer {
-        Ok(Answer { value, at }) => {
-            let object = FetchedObject { kind: source.kind, object: value, hashes: Mutex::default() };
-            Ok(Fetched { object: Some(Arc::new(object)), at, came })
-        }
+        Ok(Answer { value, at }) => Ok(Fetched { object: Some(Arc::new(value)), at, came }),
         Err(error) if error.cause.is_not_found() => Ok(Fetched { object: None, at: client.server_now(), came }),
         Err(error) => Err(error),
     }
 }
 
 impl FetchedObject {
-    /// Each hash is computed once for all keepers.
-    pub(crate) fn hash(&self, keys: Option<&BTreeSet<String>>) -> ContentHash {
-        let mut hashes = self.hashes.lock().unwrap_or_else(PoisonError::into_inner);
-        let make = || ContentHash::of(self.kind, &self.object, keys);
-        hashes.entry(keys.cloned()).or_insert_with(make).clone()
+    fn of(object: &DataObject, Source { name, keys, .. }: &Source) -> Self {
+        let DataObject { metadata, immutable, .. } = object;
+        let missing = keys.as_ref().and_then(|keys| report::missing_keys(name, object, keys));
+        Self {
+            uid: metadata.uid.clone(),
+            version: metadata.resource_version.clone(),
+            is_immutable: *immutable,
+            hash: ContentHash::of(name.kind, object, keys.as_ref()),
+            missing_keys: missing.map(String::into_boxed_str),
+            writer: metadata.last_writer().map(|(manager, at)| (manager.to_owned(), at)),
+        }
     }
 }

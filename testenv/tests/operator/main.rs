@@ -22,6 +22,7 @@ mod schema;
 mod secrets;
 mod selection;
 mod status;
+mod tenants;
 mod test_namespace;
 mod timeline;
 mod versions;

@@ -1,0 +1,176 @@
+//! One operator for namespaces that do not trust each other.
+
+use std::fs;
+use std::io::Write;
+use std::net::TcpStream;
+use std::time::Duration;
+
+use anyhow::ensure;
+use serde_json::{Value, json};
+use testenv::fixture::{APP, Fixture, NAME, install_crd, message_of, share_proxy};
+use testenv::pages::Section;
+use testenv::{ControlPlane, DEADLINE, Operator, eventually};
+use tokio::time::sleep;
+
+use crate::namespaces::start;
+use crate::reader::Reader;
+use crate::test_namespace::{TestNamespace, control_plane};
+
+/// The ConfigMonitors of the hostile namespace, each with its own sources.
+const MONITORS: usize = 16;
+/// The sources of each: as many as the schema allows.
+const SOURCES: usize = 16;
+const FRIENDS: usize = 10;
+/// Connections that send half a request.
+const CONNECTIONS: usize = 300;
+const MAX_MEMORY_MIB: usize = 96;
+
+fn sources(kind: &str, monitor: usize) -> Value {
+    let source = |number| json!({ kind: { "name": format!("{kind}-{monitor}-{number}").to_lowercase() } });
+    (0..SOURCES).map(source).collect()
+}
+
+async fn monitor(fixture: &Fixture, name: &str, sources: Value) {
+    let spec = json!({"sources": sources, "podSelector": {"app": NAME}, "quietPeriodSeconds": 0});
+    let object =
+        json!({"apiVersion": "magalix.com/v1", "kind": "ConfigMonitor", "metadata": {"name": name}, "spec": spec});
+    fixture.create("configmonitors", object).await;
+}
+
+/// Writes characters that JSON escapes with six bytes each: as many as a control plane with JSON in etcd takes.
+async fn write_large(fixture: &Fixture, name: &str, character: char) {
+    fixture.edit(name, &character.to_string().repeat(300_000)).await;
+}
+
+/// Writes all ConfigMaps of the hostile ConfigMonitors.
+async fn write_all(hostile: &Fixture, character: char) {
+    for monitor in 0..MONITORS {
+        for number in 0..SOURCES {
+            write_large(hostile, &format!("configmap-{monitor}-{number}"), character).await;
+        }
+    }
+}
+
+async fn befriend(fixture: &Fixture) {
+    fixture.config_map(NAME, "one").await;
+    fixture.deployment(NAME, 2, json!({"app": NAME})).await;
+    fixture.monitor(NAME, json!({})).await;
+}
+
+async fn is_served(fixture: &Fixture, content: &str) {
+    let before = fixture.ready_pods(APP, 2).await;
+    fixture.edit(NAME, content).await;
+    fixture.replaced(APP, &before).await;
+}
+
+fn peak_mib(operator: &Operator) -> usize {
+    let status = fs::read_to_string(format!("/proc/{}/status", operator.process().id())).unwrap();
+    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+    peak.trim().trim_end_matches(" kB").parse::<usize>().unwrap() / 1024
+}
+
+#[tokio::test]
+async fn a_hostile_namespace_takes_no_memory_places_or_probes_from_others() {
+    let control_plane = ControlPlane::start().await.unwrap();
+    install_crd(&control_plane).await;
+    let mut fixtures = Vec::new();
+    for _ in 0..=FRIENDS {
+        fixtures.push(Fixture::new(&control_plane).await);
+    }
+    let proxy = share_proxy(&control_plane, &fixtures).await;
+    let [hostile, friends @ ..] = &fixtures[..] else { panic!("no namespace") };
+    for monitor in 0..MONITORS {
+        for number in 0..SOURCES {
+            let metadata = json!({"name": format!("configmap-{monitor}-{number}")});
+            hostile.create("configmaps", json!({"metadata": metadata})).await;
+        }
+    }
+    hostile.deployment(NAME, 2, json!({"app": NAME})).await;
+    write_all(hostile, '\u{1}').await;
+    for number in 0..MONITORS {
+        monitor(hostile, &format!("large-{number}"), sources("configMap", number)).await;
+    }
+    // Without any right on Secrets, and as many as are watched one by one in all namespaces.
+    for number in 0..MONITORS {
+        monitor(hostile, &format!("secrets-{number}"), sources("secret", number)).await;
+    }
+    let keeper_of_secret = &friends[0];
+    let namespaces: Vec<&str> = fixtures.iter().map(|fixture| &*fixture.namespace).collect();
+    let operator = start(&proxy.url(), &namespaces.join(","), &[]);
+    operator.wait_for_message("synced").await.unwrap();
+    let url = operator.url().await.unwrap();
+    let address = url.trim_start_matches("http://");
+    let flood = || {
+        let connect = |_| {
+            let mut stream = TcpStream::connect(address).unwrap();
+            stream.write_all(b"GET /metrics HTTP/1.1\r\nhost:").unwrap();
+            stream
+        };
+        (0..CONNECTIONS).map(connect).collect::<Vec<_>>()
+    };
+    let _connections = flood();
+    for friend in friends {
+        befriend(friend).await;
+    }
+    let _more = flood();
+    tokio::join!(write_all(hostile, '\u{2}'), async {
+        for friend in friends {
+            is_served(friend, "two").await;
+        }
+        assert_eq!(reqwest::get(format!("{url}/metrics")).await.unwrap().status(), 200);
+    });
+
+    // Only the named Secret may be watched.
+    let rule =
+        |verbs: &[&str]| json!({"apiGroups": [""], "resources": ["secrets"], "resourceNames": ["key"], "verbs": verbs});
+    let role = json!({"metadata": {"name": "secret"}, "rules": [rule(&["get", "list", "watch"])]});
+    keeper_of_secret.create("roles", role).await;
+    keeper_of_secret.bind("secret", &hostile.namespace).await;
+    keeper_of_secret.create("secrets", json!({"metadata": {"name": "key"}, "stringData": {"key": "one"}})).await;
+    keeper_of_secret
+        .patch("configmonitors", NAME, json!({"spec": {"configMap": null, "sources": [{"secret": {"name": "key"}}]}}))
+        .await;
+    keeper_of_secret.messages_have(&["the content of Secret/key was recorded"]).await;
+    let before = keeper_of_secret.ready_pods(APP, 2).await;
+    keeper_of_secret.patch("secrets", "key", json!({"stringData": {"key": "two"}})).await;
+    keeper_of_secret.replaced(APP, &before).await;
+
+    for number in 0..MONITORS {
+        hostile.settled(&format!("large-{number}"), "UpToDate").await;
+    }
+    let refused = hostile.get("configmonitors", "secrets-0").await;
+    assert!(message_of(&refused, "Stalled").contains("secrets"), "{refused}");
+    let peak = peak_mib(&operator);
+    assert!(peak < MAX_MEMORY_MIB, "the operator took {peak} MiB");
+}
+
+#[tokio::test]
+async fn the_quota_of_the_page_bounds_the_config_monitors_of_a_namespace() {
+    let ns = TestNamespace::new().await;
+    let section = Section::of("docs/install.md", "What namespaces share").unwrap();
+    let mut reader = Reader::new(control_plane().await, &ns.namespace).await;
+    fs::write(reader.file("quota.yaml"), section.yaml[0].replace("\"100\"", "\"1\"")).unwrap();
+    reader.replace("NAMESPACE", &ns.namespace);
+    // The controller of quotas looks for new CustomResourceDefinitions every 30 s, and computes a new quota once.
+    eventually("the quota counts", DEADLINE, async || {
+        reader.follow(section.steps()).await;
+        sleep(Duration::from_secs(5)).await;
+        let quota = ns.get("resourcequotas", "configmonitors").await;
+        ns.delete("resourcequotas", "configmonitors").await;
+        ensure!(quota["status"]["used"]["count/configmonitors.magalix.com"] == "0", "{}", quota["status"]);
+        Ok(())
+    })
+    .await
+    .unwrap();
+    reader.follow(section.steps()).await;
+    let spec = json!({"configMap": NAME, "podSelector": {"app": NAME}});
+    let create = async |name: &str| {
+        let object =
+            json!({"apiVersion": "magalix.com/v1", "kind": "ConfigMonitor", "metadata": {"name": name}, "spec": spec});
+        ns.client.create(&ns.collection("configmonitors"), &object).await.unwrap()
+    };
+    eventually("the first one is created", DEADLINE, async || create("first").await.ok()).await.unwrap();
+    let refused = create("second").await;
+    assert_eq!(refused.status, 403, "{}", refused.body);
+    assert!(refused.body["message"].as_str().unwrap().contains("exceeded quota: configmonitors"), "{}", refused.body);
+}
