@@ -148,6 +148,7 @@ tools: rust go
 # Copies files of other folders into the chart, and generates its README.
 chart: rust go
 	cp crd.yml deploy/monitoring/rules.yml deploy/monitoring/dashboard.json charts/configmonitor-operator/files/
+	mkdir -p charts/configmonitor-operator/files/policies && cp deploy/policies/*.yml charts/configmonitor-operator/files/policies/
 	"$$(cargo run --quiet --locked -p testenv --bin prepare -- --tool helm-docs)" --chart-search-root charts
 
 go:

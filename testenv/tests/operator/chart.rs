@@ -22,8 +22,12 @@ const RELEASE: &str = "configmonitor-operator";
 const CHART: &str = "charts/configmonitor-operator";
 
 /// Values that are Components, with their folders.
-const PARTS: [(&str, &str); 3] =
-    [("secrets", "secrets"), ("highAvailability", "high-availability"), ("monitoring", "monitoring")];
+const PARTS: [(&str, &str); 4] = [
+    ("secrets", "secrets"),
+    ("highAvailability", "high-availability"),
+    ("monitoring", "monitoring"),
+    ("policies", "policies"),
+];
 
 /// Labels that only Helm adds.
 const OF_HELM: [&str; 4] =
@@ -97,6 +101,7 @@ async fn schemas(control_plane: &ControlPlane, dir: &Path) {
         "apis/apps/v1",
         "apis/policy/v1",
         "apis/rbac.authorization.k8s.io/v1",
+        "apis/admissionregistration.k8s.io/v1",
         "apis/apiextensions.k8s.io/v1",
         "apis/magalix.com/v1",
     ] {
@@ -171,7 +176,7 @@ async fn each_pair_of_values_renders_what_kustomize_builds_and_the_api_server_ta
         let subsets = subsets.map(|parts| parts.map(|(_, part)| part).collect::<Vec<_>>());
         sets.extend(subsets.filter(|parts| parts.len() <= at_most).map(|parts| (all_namespaces, parts)));
     }
-    assert_eq!(sets.len(), 11);
+    assert_eq!(sets.len(), 16);
     for (all_namespaces, parts) in sets {
         let mut values: Vec<String> = parts.iter().map(|(value, _)| format!("--set={value}.enabled=true")).collect();
         values.push(format!("--set=allNamespaces={all_namespaces}"));
@@ -439,6 +444,8 @@ async fn what_is_generated_of_the_chart_is_up_to_date() {
     };
     same("files/crd.yml", "crd.yml");
     same("files/rules.yml", "deploy/monitoring/rules.yml");
+    same("files/policies/operator.yml", "deploy/policies/operator.yml");
+    same("files/policies/configmonitors.yml", "deploy/policies/configmonitors.yml");
     same("files/dashboard.json", "deploy/monitoring/dashboard.json");
     let dir = RunDir::create().unwrap();
     for name in ["Chart.yaml", "values.yaml", "README.md.gotmpl"] {

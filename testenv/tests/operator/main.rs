@@ -13,6 +13,7 @@ mod leader;
 mod metrics;
 mod monitoring;
 mod namespaces;
+mod policies;
 mod reader;
 mod recipes;
 mod refusal;

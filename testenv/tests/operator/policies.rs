@@ -1,0 +1,171 @@
+//! What the API server refuses by `deploy/policies`, whoever has the operator's token or writes a ConfigMonitor.
+
+use anyhow::ensure;
+use serde_json::{Value, json};
+use testenv::fixture::{Fixture, NAME, create_namespace, install_crd};
+use testenv::pages::Section;
+use testenv::{Answer, Client, ControlPlane, DEADLINE, Proxy, eventually};
+
+use crate::reader::Reader;
+use crate::test_namespace::apply;
+
+const SYSTEM: &str = "configmonitor-system";
+
+/// Applies the policies, and waits until they are in force.
+async fn enforce(control_plane: &ControlPlane) {
+    let section = Section::of("docs/security.md", "Policies").unwrap();
+    Reader::new(control_plane, "default").await.follow(section.steps()).await;
+    let policies = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies";
+    for name in ["configmonitor-operator", "configmonitors.magalix.com"] {
+        eventually("the policy is checked", DEADLINE, async || {
+            let status = control_plane.client().get(&format!("{policies}/{name}")).await?.ok()?["status"].take();
+            ensure!(status["observedGeneration"].is_number(), "{status}");
+            assert!(status["typeChecking"]["expressionWarnings"].is_null(), "{status}");
+            Ok(())
+        })
+        .await
+        .unwrap();
+    }
+}
+
+/// A proxy for whoever has a token of this ServiceAccount.
+async fn with_token_of(control_plane: &ControlPlane, namespace: &str, name: &str) -> Proxy {
+    let token = control_plane.service_account_token(namespace, name).await.unwrap();
+    control_plane.proxy_with(&token, &[]).await.unwrap()
+}
+
+async fn assert_refused(what: &str, why: &str, request: impl AsyncFn() -> anyhow::Result<Answer>) {
+    eventually(what, DEADLINE, async || {
+        let answer = request().await?;
+        ensure!(answer.status == 403, "{}: {}", answer.status, answer.body);
+        ensure!(answer.body["message"].as_str().is_some_and(|message| message.contains(why)), "{}", answer.body);
+        Ok(())
+    })
+    .await
+    .unwrap();
+}
+
+#[tokio::test]
+async fn the_token_of_the_operator_deletes_no_pod_of_an_excluded_namespace_and_none_of_its_own() {
+    let control_plane = ControlPlane::start().await.unwrap();
+    install_crd(&control_plane).await;
+    apply(&control_plane, SYSTEM, "deploy/cluster-wide", &[]).await;
+    enforce(&control_plane).await;
+    let other = create_namespace(&control_plane, json!({})).await;
+    let admin = control_plane.client();
+    // The operator's namespace takes no other pods.
+    let context = json!({"allowPrivilegeEscalation": false, "runAsNonRoot": true, "capabilities": {"drop": ["ALL"]},
+        "seccompProfile": {"type": "RuntimeDefault"}});
+    let spec = json!({"containers": [{"name": "app", "image": "app", "securityContext": context}]});
+    let pod = |name: &str| json!({"metadata": {"name": name}, "spec": spec});
+    let pods = [("kube-system", "coredns"), (SYSTEM, "configmonitor-operator-0"), (SYSTEM, "web"), (&*other, "web")];
+    for (namespace, name) in pods {
+        admin.create(&format!("/api/v1/namespaces/{namespace}/pods"), &pod(name)).await.unwrap().ok().unwrap();
+    }
+    let proxy = with_token_of(&control_plane, SYSTEM, "configmonitor-operator").await;
+    let operator = Client::new(&proxy.url());
+    let why =
+        ["the operator may delete no pod in the namespace kube-system", "the operator may not delete its own pods"];
+    for ((namespace, name), why) in pods.iter().zip(why) {
+        let path = format!("/api/v1/namespaces/{namespace}/pods/{name}");
+        let eviction =
+            json!({"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name, "namespace": namespace}});
+        // First with `dryRun`: a policy takes a moment until it is in force.
+        for dry_run in ["?dryRun=All", ""] {
+            assert_refused("a deletion is refused", why, async || operator.delete(&format!("{path}{dry_run}")).await)
+                .await;
+            let evict = async || operator.create(&format!("{path}/eviction{dry_run}"), &eviction).await;
+            assert_refused("an eviction is refused", why, evict).await;
+        }
+    }
+    for (namespace, name) in &pods[2..] {
+        operator.delete(&format!("/api/v1/namespaces/{namespace}/pods/{name}")).await.unwrap().ok().unwrap();
+    }
+    // The policy is about the operator only.
+    admin.delete("/api/v1/namespaces/kube-system/pods/coredns").await.unwrap().ok().unwrap();
+}
+
+/// Somebody with rights in a namespace.
+struct Tenant {
+    fixture: Fixture,
+    client: Client,
+    _proxy: Proxy,
+}
+
+impl Tenant {
+    async fn new(control_plane: &ControlPlane) -> Self {
+        let fixture =
+            Fixture { namespace: create_namespace(control_plane, json!({})).await, client: control_plane.client() };
+        fixture.create("serviceaccounts", json!({"metadata": {"name": "tenant"}})).await;
+        let subject = json!({"kind": "ServiceAccount", "name": "tenant", "namespace": fixture.namespace});
+        let role = json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "tenant"});
+        fixture.create("roles", json!({"metadata": {"name": "tenant"}, "rules": []})).await;
+        fixture
+            .create("rolebindings", json!({"metadata": {"name": "tenant"}, "roleRef": role, "subjects": [subject]}))
+            .await;
+        let proxy = with_token_of(control_plane, &fixture.namespace, "tenant").await;
+        Self { fixture, client: Client::new(&proxy.url()), _proxy: proxy }
+    }
+
+    /// Lets the tenant write ConfigMonitors, and do this.
+    async fn allow(&self, more: &[Value]) {
+        let verbs = ["get", "create", "update", "patch", "delete"];
+        let write = json!({"apiGroups": ["magalix.com"], "resources": ["configmonitors"], "verbs": verbs});
+        let rules: Vec<&Value> = [&write].into_iter().chain(more).collect();
+        self.fixture.patch("roles", "tenant", json!({"rules": rules})).await;
+    }
+
+    async fn create(&self, name: &str, sources: &Value) -> anyhow::Result<Answer> {
+        let spec = json!({"sources": sources, "podSelector": {"app": NAME}});
+        let object =
+            json!({"apiVersion": "magalix.com/v1", "kind": "ConfigMonitor", "metadata": {"name": name}, "spec": spec});
+        self.client.create(&self.fixture.collection("configmonitors"), &object).await
+    }
+
+    async fn patch(&self, name: &str, patch: Value) -> anyhow::Result<Answer> {
+        self.client.merge_patch(&self.fixture.path("configmonitors", name), &patch).await
+    }
+}
+
+#[tokio::test]
+async fn who_writes_a_config_monitor_may_delete_pods_and_get_what_it_names() {
+    let control_plane = ControlPlane::start().await.unwrap();
+    install_crd(&control_plane).await;
+    enforce(&control_plane).await;
+    let tenant = Tenant::new(&control_plane).await;
+    let right = |resource: &str, verb: &str, name: Option<&str>| json!({"apiGroups": [""], "resources": [resource], "verbs": [verb], "resourceNames": name.into_iter().collect::<Vec<_>>()});
+    let (pods, maps, no_pods) =
+        (right("pods", "delete", None), right("configmaps", "get", None), "needs the right to delete pods");
+    let of_maps: Value = (0..16).map(|number| json!({"configMap": {"name": format!("map-{number}")}})).collect();
+    let secret = json!([{"secret": {"name": "key"}}]);
+
+    tenant.allow(std::slice::from_ref(&maps)).await;
+    assert_refused("without the right to delete pods", no_pods, async || tenant.create("a", &of_maps).await).await;
+    tenant.allow(&[pods.clone(), right("configmaps", "get", Some("map-0"))]).await;
+    let no_map = "needs the right to get it: configmaps/map-15";
+    let last = json!([of_maps[0], of_maps[15]]);
+    assert_refused("without the right to the second", no_map, async || tenant.create("a", &last).await).await;
+    tenant.allow(&[pods.clone(), maps.clone()]).await;
+    let no_secret = "needs the right to get it: secrets/key";
+    assert_refused("without the right to a Secret", no_secret, async || tenant.create("a", &secret).await).await;
+    eventually("all rights", DEADLINE, async || tenant.create("a", &of_maps).await?.ok()).await.unwrap();
+    let short = json!({"spec": {"sources": null, "configMap": "map-0"}});
+    tenant.patch("a", short).await.unwrap().ok().unwrap();
+
+    let of_admin = json!({"configMap": null, "sources": secret});
+    tenant.fixture.create_monitor("b", of_admin).await;
+    let slowly = json!({"spec": {"maxUnavailable": 1}});
+    tenant.patch("b", slowly.clone()).await.unwrap().ok().unwrap();
+    let more = json!({"spec": {"sources": [{"secret": {"name": "key"}}, {"secret": {"name": "other"}}]}});
+    let no_other = "needs the right to get it: secrets/other";
+    assert_refused("another Secret", no_other, async || tenant.patch("b", more.clone()).await).await;
+
+    tenant.allow(&[maps]).await;
+    let request = json!({"metadata": {"annotations": {"magalix.com/restart-requested-at": "now"}}});
+    assert_refused("a request for a restart", no_pods, async || tenant.patch("a", request.clone()).await).await;
+    let selector = json!({"spec": {"podSelector": {"app": "other"}}});
+    assert_refused("another selector", no_pods, async || tenant.patch("a", selector.clone()).await).await;
+    let label = json!({"metadata": {"labels": {"team": "web"}}});
+    tenant.patch("a", label).await.unwrap().ok().unwrap();
+    tenant.client.delete(&tenant.fixture.path("configmonitors", "a")).await.unwrap().ok().unwrap();
+}
