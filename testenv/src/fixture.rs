@@ -17,6 +17,7 @@ use crate::control_plane::ControlPlane;
 use crate::kubectl::Kubectl;
 use crate::project;
 use crate::proxy::Proxy;
+use crate::run_dir::RunDir;
 
 /// The name of each object of which a test needs only one.
 pub const NAME: &str = "frontend";
@@ -73,13 +74,21 @@ pub async fn create_namespace(control_plane: &ControlPlane, labels: Value) -> St
     name
 }
 
+/// Returns the Deployment with everything that a Component lets kubectl proxy pass.
 pub async fn shipped_deployment(control_plane: &ControlPlane) -> &'static Value {
-    DEPLOYMENT
-        .get_or_init(|| async {
-            let args = ["create", "--dry-run=client", "--output=json", "-f", &file("deploy/operator/deployment.yml")];
-            serde_json::from_str(&control_plane.kubectl().ok(&args).await.unwrap()).unwrap()
-        })
-        .await
+    let components = ["deploy/secrets/proxy", "deploy/high-availability"];
+    DEPLOYMENT.get_or_init(|| deployment_with(control_plane, &components)).await
+}
+
+pub async fn deployment_with(control_plane: &ControlPlane, components: &[&str]) -> Value {
+    let dir = RunDir::create().unwrap();
+    let components: Vec<String> = components.iter().map(|name| relative(dir.path(), name)).collect();
+    let kustomization = json!({"resources": [relative(dir.path(), "deploy/operator")], "components": components});
+    fs::write(dir.path().join("kustomization.yaml"), kustomization.to_string()).unwrap();
+    let args = ["create", "--dry-run=client", "--output=json", "-k", dir.path().to_str().unwrap()];
+    let objects = control_plane.kubectl().ok(&args).await.unwrap();
+    let objects = serde_json::Deserializer::from_str(&objects).into_iter::<Value>();
+    objects.map(Result::unwrap).find(|object| object["kind"] == "Deployment").unwrap()
 }
 
 /// Returns the arguments of a Deployment's proxy in the namespace `own`, except for its address. The paths that it
@@ -87,12 +96,21 @@ pub async fn shipped_deployment(control_plane: &ControlPlane) -> &'static Value 
 pub fn proxy_args(deployment: &Value, namespace: &str, own: &str) -> Vec<String> {
     let proxy = &deployment["spec"]["template"]["spec"]["initContainers"][0];
     assert_eq!((&proxy["name"], &proxy["args"][0]), (&json!("proxycontainer"), &json!("proxy")));
-    for variable in proxy["env"].as_array().unwrap() {
-        assert_eq!(variable["valueFrom"]["fieldRef"]["fieldPath"], "metadata.namespace");
-    }
+    let value_of = |variable: &Value| match (variable["name"].as_str().unwrap(), variable["value"].as_str()) {
+        ("res_namespace", _) => namespace.to_owned(),
+        (_, Some(value)) => value.to_owned(),
+        (_, None) => {
+            assert_eq!(variable["valueFrom"]["fieldRef"]["fieldPath"], "metadata.namespace");
+            own.to_owned()
+        }
+    };
+    let env: Vec<&Value> = proxy["env"].as_array().unwrap().iter().collect();
+    let expanded = |arg: &str, variable: &&Value| {
+        arg.replace(&format!("$({})", variable["name"].as_str().unwrap()), &value_of(variable))
+    };
     let args = proxy["args"].as_array().unwrap()[1..].iter().map(|arg| arg.as_str().unwrap());
     let narrowing = args.filter(|arg| !arg.starts_with("--address=") && !arg.starts_with("--port="));
-    narrowing.map(|arg| arg.replace("$(res_namespace)", namespace).replace("$(POD_NAMESPACE)", own)).collect()
+    narrowing.map(|arg| env.iter().fold(arg.to_owned(), |arg, variable| expanded(&arg, variable))).collect()
 }
 
 /// Starts the operator's proxy for a namespace in which the operator has its rights.

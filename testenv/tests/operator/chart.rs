@@ -86,8 +86,10 @@ async fn objects(kubectl: &Kubectl, file: &str) -> BTreeMap<[String; 3], Value> 
             annotations.remove("helm.sh/resource-policy");
         }
         metadata.retain(|_, value| *value != json!({}));
-        if let Some(env) = object.pointer_mut("/spec/template/spec/containers/0/env") {
-            env.as_array_mut().unwrap().sort_by_key(|variable| variable["name"].to_string());
+        for containers in ["containers", "initContainers"] {
+            if let Some(env) = object.pointer_mut(&format!("/spec/template/spec/{containers}/0/env")) {
+                env.as_array_mut().unwrap().sort_by_key(|variable| variable["name"].to_string());
+            }
         }
         assert!(objects.insert(key, object).is_none());
     }

@@ -1,6 +1,8 @@
 //! The operator's rights: by its Roles or ClusterRoles, and by the paths that its proxy accepts.
 
 use std::collections::BTreeSet;
+use std::io::{Read, Write};
+use std::net::TcpStream;
 
 use anyhow::ensure;
 use serde_json::{Value, json};
@@ -9,7 +11,7 @@ use testenv::{Client, DEADLINE, eventually};
 
 use crate::namespaces::start;
 use crate::test_namespace::{TestNamespace, control_plane, requests_of};
-use testenv::fixture::{APP, Fixture, NAME, file, share_proxy};
+use testenv::fixture::{APP, Fixture, NAME, deployment_with, file, share_proxy, start_proxy_of};
 
 /// Returns the rights that these Roles grant, as VERB GROUP/RESOURCE.
 fn granted(roles: &[Value]) -> BTreeSet<String> {
@@ -130,6 +132,51 @@ async fn every_right_in_a_namespace_of_a_list_is_used_and_none_is_missing() {
     in_the_last_of(2).await;
 }
 
+/// kubectl proxy passes whatever method it is not told to reject, and kubectl itself sends none of these.
+fn assert_refused_method(address: &str, method: &str, path: &str) {
+    let mut stream = TcpStream::connect(address).unwrap();
+    let request =
+        format!("{method} {path} HTTP/1.1\r\nHost: {address}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 403 ") && answer.contains("Forbidden\n"), "{method}: {answer}");
+}
+
+/// Without the Components kubectl proxy passes nothing about Secrets and Leases, and with them what RBAC allows.
+#[tokio::test]
+async fn the_proxy_passes_secrets_and_the_lease_only_with_their_components() {
+    let ns = TestNamespace::new().await;
+    let (secret, lease) = (ns.path("secrets", NAME), ns.path("leases", "configmonitor-operator"));
+    let plain = deployment_with(control_plane().await, &[]).await;
+    let plain = start_proxy_of(control_plane().await, &plain, &ns.namespace).await;
+    let (plain, with_components) = (Client::new(&plain.url()), Client::new(&ns.proxy.url()));
+    for path in [&ns.collection("secrets"), &secret, &ns.collection("leases"), &lease] {
+        assert_refused_by_proxy(path, plain.get(path).await);
+        let answer = with_components.get(path).await.unwrap();
+        assert_eq!((answer.status, answer.body["kind"].as_str()), (403, Some("Status")), "{path}: {}", answer.body);
+    }
+}
+
+/// The proxy knows paths and methods, but not which method belongs to which path: only RBAC refuses these.
+#[tokio::test]
+async fn what_the_proxy_passes_beyond_the_operators_requests_is_refused_by_rbac() {
+    let ns = TestNamespace::new().await;
+    let client = Client::new(&ns.proxy.url());
+    let (map, secret, pods) = (ns.path("configmaps", NAME), ns.path("secrets", NAME), ns.collection("pods"));
+    let answers = [
+        client.replace(&secret, &json!({"metadata": {"name": NAME}})).await,
+        client.delete(&secret).await,
+        client.replace(&map, &json!({"metadata": {"name": NAME}})).await,
+        client.delete(&pods).await,
+        client.create(&pods, &json!({"metadata": {"name": NAME}})).await,
+        client.get(&ns.path("pods", NAME)).await,
+    ];
+    for answer in answers.map(Result::unwrap) {
+        assert_eq!((answer.status, &answer.body["reason"]), (403, &json!("Forbidden")), "{}", answer.body);
+    }
+}
+
 #[tokio::test]
 async fn the_proxy_refuses_requests_that_the_operator_never_sends() {
     let ns = TestNamespace::new().await;
@@ -161,6 +208,9 @@ async fn the_proxy_refuses_requests_that_the_operator_never_sends() {
     for path in [reviews, &token, &format!("{pod}/binding")] {
         assert_refused_by_proxy(path, client.create(path, &json!({})).await);
     }
+    let address = url.trim_start_matches("http://");
+    let methods = "PATCH OPTIONS TRACE patch get delete Get GE GETS POS POSTS PU PUTS P D DELET DELETES ODD X";
+    methods.split(' ').for_each(|method| assert_refused_method(address, method, &pod));
     assert_refused_by_proxy("PATCH", client.merge_patch(&pod, &json!({})).await);
     // A request that a web page makes from this host's browser names another host than the address.
     let elsewhere = Client::new(&url.replace("127.0.0.1", "localhost"));

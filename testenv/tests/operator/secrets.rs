@@ -39,7 +39,7 @@ async fn allow(ns: &TestNamespace) {
 async fn allow_only(ns: &TestNamespace, name: &str) {
     let mut reader = Reader::new(control_plane().await, &ns.namespace).await;
     let section = Section::of("docs/install.md", "Only some Secrets").unwrap();
-    reader.apply(&section.yaml[0].replace("shop-tls, shop-db", name)).await;
+    reader.apply(&section.yaml[1].replace("shop-tls, shop-db", name)).await;
     for placeholder in ["OPERATOR_NS", "NAMESPACE"] {
         reader.replace(placeholder, &ns.namespace);
     }
