@@ -10,7 +10,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use reqwest::Url;
 use tracing_subscriber::filter::{LevelFilter, Targets};
 
-use crate::controller::Namespaces;
+use crate::controller::{Excluded, Namespaces};
 use crate::election::identity;
 use crate::kube::names::is_dns_label;
 
@@ -45,6 +45,15 @@ pub struct Options {
     /// Work in all namespaces and ignore --namespace.
     #[arg(long, env = "CONFIGMONITOR_ALL_NAMESPACES")]
     pub(crate) all_namespaces: bool,
+    /// Namespaces that --all-namespaces leaves out, separated by commas; NAME* for all that begin like this.
+    #[arg(
+        long,
+        env = "CONFIGMONITOR_EXCLUDE_NAMESPACES",
+        value_name = "NAME,...",
+        default_value = "kube-system,kube-node-lease,kube-public",
+        value_delimiter = ','
+    )]
+    pub(crate) exclude_namespaces: Vec<Excluded>,
     /// UID of the operator's own pod, which is never deleted.
     #[arg(long, env = "POD_UID", value_name = "UID")]
     pub(crate) pod_uid: Option<String>,
@@ -95,7 +104,7 @@ pub enum Stop {
 impl Options {
     pub(crate) fn namespaces(&self) -> Namespaces {
         if self.all_namespaces {
-            return Namespaces::All;
+            return Namespaces::AllBut(self.exclude_namespaces.clone());
         }
         Namespaces::Named(self.namespace.iter().cloned().collect::<BTreeSet<_>>().into_iter().collect())
     }
@@ -189,7 +198,11 @@ mod tests {
     fn the_namespaces_are_one_or_several_or_all() {
         let namespaces = |arguments: &[&str]| read(arguments).expect("valid").namespaces();
         assert_eq!(namespaces(&["--namespace", "b,a,b"]), Namespaces::Named(vec!["a".into(), "b".into()]));
-        assert_eq!(namespaces(&["--all-namespaces", "--namespace", "a"]), Namespaces::All);
+        let defaults = ["kube-system", "kube-node-lease", "kube-public"];
+        assert_eq!(
+            namespaces(&["--all-namespaces", "--namespace", "a"]),
+            Namespaces::AllBut(defaults.map(|name| name.parse().expect("valid")).into())
+        );
     }
 
     #[test]
@@ -210,6 +223,7 @@ mod tests {
             (["--proxy-url", "127.0.0.1:8001"], "--proxy-url"),
             (["--namespace", "Not A Name"], "--namespace"),
             (["--namespace", "a,,b"], "--namespace"),
+            (["--exclude-namespaces", "a*b"], "--exclude-namespaces"),
             (["--listen", "8080"], "--listen"),
             (["--delete-concurrency", "0"], "--delete-concurrency"),
             (["--request-concurrency", "many"], "--request-concurrency"),

@@ -1,8 +1,7 @@
 //! Dispatches the events of the watches to namespaces. Each namespace has its own index, and a `Shared` for its
 //! keepers.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -10,6 +9,7 @@ use tracing::warn;
 
 use super::index::{Change, Index};
 use super::limits::Limits;
+use super::namespaces::Namespaces;
 use super::shared::Shared;
 use super::watches::{Scope, Target, Update};
 use crate::kube::Uid;
@@ -19,19 +19,9 @@ use crate::kube::watch::Event;
 use crate::monitor::ConfigMonitor;
 use crate::monitor::content::Kind;
 
-/// The namespaces in which an operator works.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Namespaces {
-    /// Only these namespaces.
-    Named(Vec<Arc<str>>),
-    /// All namespaces.
-    All,
-}
-
 pub(crate) struct Dispatcher {
     client: Client,
-    /// Whether there may be several namespaces.
-    is_shared: bool,
+    namespaces: Namespaces,
     own_pod: Option<Uid>,
     pub(crate) limits: Arc<Limits>,
     /// If all namespaces are watched, those with ConfigMonitors, and those whose last keepers stop: a new keeper there
@@ -52,39 +42,10 @@ pub(crate) struct Changes {
     pub(crate) changes: Vec<Change>,
 }
 
-impl fmt::Display for Namespaces {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Named(names) => f.write_str(&names.join(",")),
-            Self::All => f.write_str("all"),
-        }
-    }
-}
-
-impl Namespaces {
-    /// `None` stands for all namespaces.
-    fn each(&self) -> Vec<Option<Arc<str>>> {
-        match self {
-            Self::Named(names) => names.iter().cloned().map(Some).collect(),
-            Self::All => vec![None],
-        }
-    }
-
-    /// Returns the watches that are always open.
-    pub(crate) fn scopes(&self) -> BTreeSet<Scope> {
-        let of_each = |namespace: Option<Arc<str>>| {
-            [Target::ConfigMonitors, Target::All(Kind::ConfigMap)]
-                .map(|target| Scope { namespace: namespace.clone(), target })
-        };
-        self.each().into_iter().flat_map(of_each).collect()
-    }
-}
-
 impl Dispatcher {
-    pub(crate) fn new(client: Client, namespaces: &Namespaces, own_pod: Option<Uid>, limits: Limits) -> Self {
+    pub(crate) fn new(client: Client, namespaces: Namespaces, own_pod: Option<Uid>, limits: Limits) -> Self {
         let one_by_one = namespaces.each().into_iter().map(|namespace| (namespace, false)).collect();
-        let is_shared = !matches!(namespaces, Namespaces::Named(names) if names.len() == 1);
-        Self { client, is_shared, own_pod, limits: Arc::new(limits), by_name: BTreeMap::new(), one_by_one }
+        Self { client, namespaces, own_pod, limits: Arc::new(limits), by_name: BTreeMap::new(), one_by_one }
     }
 
     pub(crate) fn config_monitors(&self) -> usize {
@@ -181,7 +142,8 @@ impl Dispatcher {
         match &mut event {
             Event::Listed(Ok(object)) | Event::Applied(Ok(object)) | Event::Deleted(Ok(object)) => {
                 let name = scope.namespace.clone().unwrap_or_else(|| namespace_of(object).into());
-                if !is_new_monitor && !self.by_name.contains_key(&name) {
+                let is_known = is_new_monitor || self.by_name.contains_key(&name);
+                if !is_known || !self.namespaces.include(&name) {
                     return Vec::new();
                 }
                 let changes = handle(&mut self.state(&name).index, event);
@@ -221,7 +183,7 @@ impl Dispatcher {
     fn state(&mut self, name: &Arc<str>) -> &mut NamespaceState {
         let make = || {
             let client = self.client.within(name);
-            let client = if self.is_shared { client.with_share() } else { client };
+            let client = if self.namespaces.are_several() { client.with_share() } else { client };
             let shared = Shared::new(client, self.own_pod.clone(), Arc::clone(&self.limits));
             NamespaceState { index: Index::default(), shared: Arc::new(shared) }
         };
@@ -239,7 +201,7 @@ mod tests {
     use serde_json::json;
     use tokio_util::sync::CancellationToken;
 
-    fn dispatcher(namespaces: &Namespaces) -> Dispatcher {
+    fn dispatcher(namespaces: Namespaces) -> Dispatcher {
         let (transport, base) = (Box::new(KubectlProxy::new().unwrap()), "http://127.0.0.1:1".parse().unwrap());
         let limits = Limits::new(CancellationToken::new());
         Dispatcher::new(
@@ -288,7 +250,7 @@ mod tests {
 
     #[test]
     fn an_event_concerns_the_namespace_of_its_object_and_a_list_all_namespaces() {
-        let mut dispatcher = dispatcher(&Namespaces::All);
+        let mut dispatcher = dispatcher(Namespaces::AllBut(Vec::new()));
         assert!(dispatcher.config_map(Event::Applied(Ok(object("x")))).is_empty() && dispatcher.by_name.is_empty());
         for namespace in ["x", "y"] {
             let start = dispatcher.monitor(Event::Applied(Ok(monitor(namespace, namespace, "configMap"))));
@@ -313,8 +275,17 @@ mod tests {
     }
 
     #[test]
+    fn nothing_of_an_excluded_namespace_is_kept() {
+        let mut dispatcher = dispatcher(Namespaces::AllBut(vec!["kube-*".parse().unwrap()]));
+        for namespace in ["kube-system", "x"] {
+            dispatcher.monitor(Event::Applied(Ok(monitor(namespace, namespace, "configMap"))));
+        }
+        assert_eq!(dispatcher.by_name.keys().map(|name| &**name).collect::<Vec<_>>(), ["x"]);
+    }
+
+    #[test]
     fn a_namespace_keeps_its_shared_state_until_its_last_keeper_has_stopped() {
-        let mut dispatcher = dispatcher(&Namespaces::All);
+        let mut dispatcher = dispatcher(Namespaces::AllBut(Vec::new()));
         let applied = || Event::Applied(Ok(monitor("x", "1", "configMap")));
         dispatcher.monitor(applied());
         let keeper = Arc::clone(&dispatcher.by_name["x"].shared);
@@ -330,7 +301,7 @@ mod tests {
 
     #[test]
     fn secrets_are_watched_where_they_are_named_and_one_by_one_without_the_right_to_all() {
-        let mut dispatcher = dispatcher(&Namespaces::All);
+        let mut dispatcher = dispatcher(Namespaces::AllBut(Vec::new()));
         dispatcher.monitor(Event::Applied(Ok(monitor("x", "1", "configMap"))));
         assert_eq!(dispatcher.secrets().count(), 0);
         let all = Scope { namespace: None, target: Target::All(Kind::Secret) };

@@ -10,6 +10,7 @@ mod keeper;
 mod latest;
 mod limits;
 mod memory;
+mod namespaces;
 mod reconcile;
 mod recount;
 mod requeue;
@@ -32,13 +33,13 @@ use tracing::{error, info, warn};
 
 use self::clock::timer_now;
 use self::context::Context;
-pub use self::dispatcher::Namespaces;
 use self::dispatcher::{Changes, Dispatcher};
 use self::index::Change;
 use self::keeper::Keeper;
 use self::latest::Latest;
 use self::limits::Limits;
 use self::memory::Memory;
+pub use self::namespaces::{Excluded, Namespaces};
 use self::shared::Shared;
 use self::watches::{Scope, Update, Watches};
 use crate::kube::Uid;
@@ -143,7 +144,7 @@ pub async fn run(
     synced.send_replace(Synced::of(&always));
     let mut watches = Watches::new(client.clone());
     watches.set(&always);
-    let mut dispatcher = Dispatcher::new(client.clone(), &namespaces, own_pod, Limits::new(elected));
+    let mut dispatcher = Dispatcher::new(client.clone(), namespaces, own_pod, Limits::new(elected));
     let mut keepers = Keepers::new(client.clone());
     let (mut is_complete, mut secrets_changed) = (false, false);
     loop {
@@ -275,7 +276,7 @@ mod tests {
 
     #[test]
     fn the_operator_is_ready_once_both_first_lists_are_complete_and_not_while_a_watch_is_refused() {
-        let (mut synced, scopes) = synced(&Namespaces::All);
+        let (mut synced, scopes) = synced(&Namespaces::AllBut(Vec::new()));
         for (scope, why_not) in
             scopes.iter().zip(["the ConfigMonitors are not listed yet", "the ConfigMaps are not listed yet"])
         {

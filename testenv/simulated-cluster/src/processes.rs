@@ -46,7 +46,7 @@ pub fn start(cluster: &Arc<Cluster>, process: Process) {
     let namespaces = match state.network.namespaces {
         Served::One => Namespaces::Named(vec![NAMESPACE.into()]),
         Served::Two => Namespaces::Named(vec![NAMESPACE.into(), "empty".into()]),
-        Served::All => Namespaces::All,
+        Served::All => Namespaces::AllBut(Vec::new()),
     };
     let task = tokio::spawn(async move {
         controller::run(client, namespaces, Some(OWN_POD.into()), &watch::channel(Synced::default()).0, elected).await;

@@ -198,6 +198,7 @@ async fn each_pair_of_values_renders_what_kustomize_builds_and_the_api_server_ta
     let all = rendered(&folder, &chart(), &[values]).await;
     let runbook = "https://docs.example.com/operations.md#configmonitorstalled";
     assert!(all.contains(runbook) && !all.contains("docs/operations.md#"), "{all}");
+    assert!(all.contains("expression: \"['kube-system', 'gke-*']\""), "{all}");
     // OpenShift chooses the user.
     assert!(!all.contains("runAsUser"), "{all}");
     fs::write(file("chart.yml"), all).unwrap();
