@@ -39,8 +39,8 @@ pub struct Options {
     /// URL of kubectl proxy.
     #[arg(long, env = "KUBECTL_PROXY_URL", value_name = "URL", default_value = "http://127.0.0.1:8001", value_parser = proxy_url)]
     pub(crate) proxy_url: Url,
-    /// Namespaces to work in, separated by commas.
-    #[arg(long, env = "res_namespace", value_name = "NAME,...", default_value = "default", value_delimiter = ',', value_parser = namespace)]
+    /// Namespaces to work in, separated by vertical bars.
+    #[arg(long, env = "res_namespace", value_name = "NAME|...", default_value = "default", value_delimiter = '|', value_parser = namespace)]
     pub(crate) namespace: Vec<Arc<str>>,
     /// Work in all namespaces and ignore --namespace.
     #[arg(long, env = "CONFIGMONITOR_ALL_NAMESPACES")]
@@ -197,7 +197,7 @@ mod tests {
     #[test]
     fn the_namespaces_are_one_or_several_or_all() {
         let namespaces = |arguments: &[&str]| read(arguments).expect("valid").namespaces();
-        assert_eq!(namespaces(&["--namespace", "b,a,b"]), Namespaces::Named(vec!["a".into(), "b".into()]));
+        assert_eq!(namespaces(&["--namespace", "b|a|b"]), Namespaces::Named(vec!["a".into(), "b".into()]));
         let defaults = ["kube-system", "kube-node-lease", "kube-public"];
         assert_eq!(
             namespaces(&["--all-namespaces", "--namespace", "a"]),
@@ -222,7 +222,7 @@ mod tests {
             (["--proxy-url", "http://user:secret@127.0.0.1"], "credentials"),
             (["--proxy-url", "127.0.0.1:8001"], "--proxy-url"),
             (["--namespace", "Not A Name"], "--namespace"),
-            (["--namespace", "a,,b"], "--namespace"),
+            (["--namespace", "a||b"], "--namespace"),
             (["--exclude-namespaces", "a*b"], "--exclude-namespaces"),
             (["--listen", "8080"], "--listen"),
             (["--delete-concurrency", "0"], "--delete-concurrency"),

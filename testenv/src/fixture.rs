@@ -139,8 +139,8 @@ impl Fixture {
     /// Creates a namespace of this control plane, in which the operator has its rights.
     pub async fn new(control_plane: &ControlPlane) -> Self {
         let namespace = create_namespace(control_plane, json!({})).await;
-        let rights = file("deploy/rbac.yml");
-        control_plane.kubectl().ok(&["apply", "-n", &namespace, "-f", &rights]).await.unwrap();
+        let [account, role] = ["deploy/serviceaccount.yml", "deploy/role/role.yml"].map(file);
+        control_plane.kubectl().ok(&["apply", "-n", &namespace, "-f", &account, "-f", &role]).await.unwrap();
         Self { namespace, client: control_plane.client() }
     }
 

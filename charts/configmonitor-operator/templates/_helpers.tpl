@@ -47,18 +47,22 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- define "configmonitor-operator.secretRules" -}}
 - apiGroups: [""]
   resources: ["secrets"]
+  {{- with .Values.secrets.names }}
+  resourceNames: {{ toJson . }}
+  {{- end }}
   verbs: ["get", "list", "watch"]
 {{- end }}
 
 {{/*
-A Role and its RoleBinding in each namespace that the operator serves, or a ClusterRole and its ClusterRoleBinding for all. Takes the name, the rules, and the root.
-In namespaces of a list the names end in -shared: an operator of such a namespace has the others.
+A Role and its RoleBinding in each of these namespaces, or in each that the operator serves, or a ClusterRole and its ClusterRoleBinding for all. Takes the name,
+the rules, the namespaces, and the root. In namespaces of a list the names end in -shared: an operator of such a namespace has the others.
 */}}
 {{- define "configmonitor-operator.grant" -}}
 {{- $root := .root }}
-{{- $cluster := ternary "Cluster" "" $root.Values.allNamespaces }}
-{{- $name := empty $root.Values.namespaces | ternary .name (print .name "-shared") }}
-{{- range $root.Values.namespaces | default (list $root.Release.Namespace) }}
+{{- $namespaces := .namespaces | default $root.Values.namespaces }}
+{{- $cluster := ternary "Cluster" "" (and $root.Values.allNamespaces (empty $namespaces)) }}
+{{- $name := empty $namespaces | ternary .name (print .name "-shared") }}
+{{- range $namespaces | default (list $root.Release.Namespace) }}
 ---
 apiVersion: rbac.authorization.k8s.io/v1
 kind: {{ $cluster }}Role

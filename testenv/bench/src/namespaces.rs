@@ -76,7 +76,7 @@ async fn fairness() -> Result<()> {
     let [busy, quiet] = &fixtures;
     BUSY.set_up(busy).await?;
     QUIET.set_up(quiet).await?;
-    let operator = start(&proxy, &format!("{},{}", busy.namespace, quiet.namespace), &[])?;
+    let operator = start(&proxy, &format!("{}|{}", busy.namespace, quiet.namespace), &[])?;
     operator.wait_for_message("synced").await?;
     let mut audit = ground::audit(&control_plane)?;
     let (mut alone, mut beside, mut others) = (Sample::default(), Sample::default(), Sample::default());
@@ -140,7 +140,7 @@ async fn lists() -> Result<()> {
         let args = proxy_args(shipped_deployment(&control_plane).await, &format!("({})", list.join("|")), SYSTEM);
         let of_list = control_plane.proxy_with(&token, &args).await?;
         let modes =
-            [("list", of_list, &*list.join(","), &[][..]), ("cluster", of_cluster, "default", &["--all-namespaces"])];
+            [("list", of_list, &*list.join("|"), &[][..]), ("cluster", of_cluster, "default", &["--all-namespaces"])];
         for (mode, proxy, names, args) in modes {
             let begin = SystemTime::now();
             let operator = start(&proxy, names, args)?;

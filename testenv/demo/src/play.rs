@@ -16,7 +16,7 @@ const MONITOR: &str = "/apis/magalix.com/v1/namespaces/default/configmonitors/fl
 
 const GET_PODS: [&str; 4] = ["get", "pods", "-l", "app=frontend"];
 
-/// The account in `deploy/rbac.yml`.
+/// The account in `deploy/serviceaccount.yml`.
 const SERVICE_ACCOUNT: &str = "configmonitor-operator";
 
 /// Everything that runs. Dropping this value stops it.
@@ -45,7 +45,11 @@ impl Stage {
 
         show::step("Install the operator's CRD and its rights");
         let kubectl = control_plane.kubectl();
-        show::kubectl(kubectl, &["apply", "-f", "crd.yml", "-f", "deploy/rbac.yml"]).await?;
+        show::kubectl(
+            kubectl,
+            &["apply", "-f", "crd.yml", "-f", "deploy/serviceaccount.yml", "-f", "deploy/role/role.yml"],
+        )
+        .await?;
         let crd = "crd/configmonitors.magalix.com";
         show::kubectl(kubectl, &["wait", "--for=condition=Established", crd]).await?;
 

@@ -59,7 +59,9 @@ async fn built(dir: &Path, all_namespaces: bool, parts: &[(&str, &str)]) -> Stri
         other => format!("deploy/{other}"),
     };
     let from_here = |path: &str| relative(dir, path);
-    let resources = ["crd.yml", "deploy/cluster-roles.yml", operator].map(from_here);
+    let of_cluster = ["crd.yml", "deploy/cluster-roles.yml", "deploy/cluster-role-admin.yml"];
+    let of_cluster = &of_cluster[..if all_namespaces { 2 } else { 3 }];
+    let resources: Vec<String> = of_cluster.iter().copied().chain([operator]).map(from_here).collect();
     let components: Vec<String> = parts.iter().map(|(_, part)| from_here(&folder(part))).collect();
     let kustomization = json!({"namespace": NAMESPACE, "resources": resources, "components": components});
     fs::write(dir.join("kustomization.yaml"), kustomization.to_string()).unwrap();

@@ -164,7 +164,7 @@ async fn whoever_follows_the_pages_installs_tries_upgrades_and_removes_the_opera
         reader.follow(section.unwrap().steps()).await;
     }
     // What the Components have.
-    for file in ["secrets/rbac.yml", "high-availability/rbac.yml", "high-availability/poddisruptionbudget.yml"] {
+    for file in ["secrets/role/role.yml", "high-availability/rbac.yml", "high-availability/poddisruptionbudget.yml"] {
         reader.run(&format!("kubectl apply -f configmonitor-operator/deploy/{file}")).await.unwrap();
     }
     ns.create("leases", json!({"metadata": {"name": "configmonitor-operator"}})).await;
@@ -182,6 +182,12 @@ async fn whoever_follows_the_pages_installs_tries_upgrades_and_removes_the_opera
     };
     admin_knows_config_monitors(true).await;
     let before = ns.ready_pods(APP, 3).await;
+    let page = fs::read_to_string(file("docs/install.md")).unwrap();
+    let served = blocks(&page, "yaml").into_iter().find(|block| block.contains("nameSuffix")).unwrap();
+    reader.run("kubectl create namespace shop").await.unwrap();
+    fs::create_dir(reader.file("shop")).unwrap();
+    fs::write(reader.file("shop/kustomization.yaml"), served.replace("OPERATOR_NS", namespace)).unwrap();
+    reader.run("kubectl apply -k shop").await.unwrap();
     let uninstall = Section::of("docs/install.md", "Uninstall").unwrap();
     let [operator, crd] = &uninstall.sessions[..] else { panic!("two blocks of commands") };
     reader.follow(operator.iter().chain(&uninstall.others)).await;
@@ -235,7 +241,7 @@ async fn every_kustomization_of_the_docs_builds_the_operator_with_the_image_of_t
                     1
                 )
             )
-        } else if block.contains("kind: Kustomization") {
+        } else if block.contains("kind: Kustomization") && !block.contains("nameSuffix") {
             block
         } else {
             continue;

@@ -112,7 +112,7 @@ async fn missing_rights_in_one_namespace_disturb_no_other_and_it_works_once_they
     let proxy = share_proxy(control_plane, &fixtures).await;
     let [one, other] = &fixtures;
     other.delete("rolebindings", "configmonitor-operator-shared").await;
-    let operator = start(&proxy.url(), &format!("{},{}", one.namespace, other.namespace), &[]);
+    let operator = start(&proxy.url(), &format!("{}|{}", one.namespace, other.namespace), &[]);
     operator.wait_for_message("synced").await.unwrap();
     let ready = format!("{}/readyz", operator.url().await.unwrap());
     assert_eq!(reqwest::get(&ready).await.unwrap().status(), 200);
@@ -149,13 +149,22 @@ async fn whoever_follows_the_page_has_an_operator_for_a_list_of_namespaces() {
     let section = Section::of("docs/install.md", "A list of namespaces").unwrap();
     let kustomization = section.yaml[0].replace("shop", &one.namespace).replace("billing", &other.namespace);
     fs::write(reader.file("kustomization.yaml"), kustomization).unwrap();
-    let [install, rights, secrets] = &section.sessions[..] else { panic!("three blocks of commands") };
+    let [install, rights] = &section.sessions[..] else { panic!("two blocks of commands") };
     reader.follow(install).await;
     for fixture in &fixtures {
-        reader.replace("NAMESPACE", &fixture.namespace);
-        reader.follow(rights.iter().chain(secrets)).await;
+        let kustomization = section.yaml[1].replace("shop", &fixture.namespace).replace("OPERATOR_NS", &own);
+        let role = "  - ../configmonitor-operator/deploy/role\n";
+        let with_secrets = kustomization.replace(role, &format!("{role}{}", role.replace("/role", "/secrets/role")));
+        fs::create_dir(reader.file(&fixture.namespace)).unwrap();
+        fs::write(reader.file(&fixture.namespace).join("kustomization.yaml"), with_secrets).unwrap();
+        reader.replace("shop", &fixture.namespace);
+        reader.follow(rights).await;
         let operator = format!("system:serviceaccount:{own}:configmonitor-operator");
-        reader.run(&format!("kubectl auth can-i watch secrets -n NAMESPACE --as {operator}")).await.unwrap();
+        let watch = format!("kubectl auth can-i watch secrets -n {} --as {operator}", fixture.namespace);
+        reader.run(&watch).await.unwrap();
+        assert!(
+            fixture.client.get(&fixture.path("serviceaccounts", "configmonitor-operator")).await.unwrap().status == 404
+        );
     }
     reader.follow(&section.others).await;
 

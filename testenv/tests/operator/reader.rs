@@ -130,7 +130,7 @@ async fn whoever_looks_at_what_the_pages_name_finds_it() {
     for folder in ["deploy", "demo-app"] {
         reader.run(&format!("kubectl apply -k configmonitor-operator/{folder}")).await.unwrap();
     }
-    reader.run("kubectl apply -f configmonitor-operator/deploy/secrets/rbac.yml").await.unwrap();
+    reader.run("kubectl apply -f configmonitor-operator/deploy/secrets/role/role.yml").await.unwrap();
     let pods = ns.ready_pods("app=frontend", 3).await;
     ns.settled("flakapp-config-monitor", "UpToDate").await;
     let readme = fs::read_to_string(file("README.md")).unwrap();

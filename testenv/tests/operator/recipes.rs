@@ -259,7 +259,7 @@ async fn the_script_for_ci_returns_once_the_pods_run_with_every_edit_of_the_file
     script.record_run();
     let secret = json!({"metadata": {"name": "shop-tls"}, "stringData": {"tls.key": "one"}});
     kitchen.ns.create("secrets", secret).await;
-    kitchen.run("chmod +x wait.sh && kubectl apply -f configmonitor-operator/deploy/secrets/rbac.yml").await;
+    kitchen.run("chmod +x wait.sh && kubectl apply -f configmonitor-operator/deploy/secrets/role/role.yml").await;
     let sources = json!([{"configMap": {"name": "shop-config"}}, {"secret": {"name": "shop-tls"}}]);
     kitchen.ns.create_monitor(SHOP, json!({"configMap": null, "sources": sources, "podSelector": {"app": SHOP}})).await;
     kitchen.run("kubectl wait configmonitor/shop --for=condition=Ready --timeout=3m").await;

@@ -102,7 +102,7 @@ async fn in_the_last_of(count: usize) {
     let mut fixtures = Vec::new();
     for _ in 0..count {
         let fixture = Fixture::new(control_plane).await;
-        let secrets = file("deploy/secrets/rbac.yml");
+        let secrets = file("deploy/secrets/role/role.yml");
         control_plane.kubectl().ok(&["apply", "-n", &fixture.namespace, "-f", &secrets]).await.unwrap();
         fixtures.push(fixture);
     }
@@ -111,7 +111,7 @@ async fn in_the_last_of(count: usize) {
     for other in &fixtures[1..] {
         other.bind("configmonitor-operator-secrets", names[0]).await;
     }
-    let _operator = start(&proxy.url(), &names.join(","), &[]);
+    let _operator = start(&proxy.url(), &names.join("|"), &[]);
     let last = &fixtures[count - 1];
     do_everything(last).await;
 

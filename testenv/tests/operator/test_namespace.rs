@@ -32,8 +32,9 @@ pub(crate) async fn control_plane() -> &'static ControlPlane {
         .get_or_init(|| async {
             let control_plane = ControlPlane::start().await.expect("a control plane");
             install_crd(&control_plane).await;
-            let roles = file("deploy/cluster-roles.yml");
-            control_plane.kubectl().ok(&["apply", "-f", &roles]).await.expect("cluster-roles.yml");
+            for roles in ["cluster-roles", "cluster-role-admin"].map(|name| file(&format!("deploy/{name}.yml"))) {
+                control_plane.kubectl().ok(&["apply", "-f", &roles]).await.expect("ClusterRoles");
+            }
             control_plane
         })
         .await

@@ -52,7 +52,7 @@ async fn no_change_is_lost_and_none_is_made_up() {
     install_crd(&control_plane).await;
     let ns = TestNamespace::on(&control_plane).await;
     let kubectl = control_plane.kubectl().clone();
-    kubectl.ok(&["apply", "-n", &ns.namespace, "-f", &file("deploy/secrets/rbac.yml")]).await.unwrap();
+    kubectl.ok(&["apply", "-n", &ns.namespace, "-f", &file("deploy/secrets/role/role.yml")]).await.unwrap();
     let prometheus = Prometheus::start(&rules()).await.unwrap();
     let replicas = if seed.is_multiple_of(2) { 2 } else { 1 };
     if replicas > 1 {
