@@ -10,6 +10,8 @@ use super::shared::{Shared, SourceInterest};
 
 pub(crate) struct Scheduling {
     latest: watch::Receiver<Latest>,
+    /// The generation in the value that the step has seen. After a restore from backup it is not that of the record.
+    seen_generation: i64,
     /// The keeper's interest in its sources, from the moment it wakes until it has read them.
     interest: Box<[SourceInterest]>,
     pub(crate) turn: Option<Turn>,
@@ -18,24 +20,27 @@ pub(crate) struct Scheduling {
 
 impl Scheduling {
     pub(crate) fn new(latest: watch::Receiver<Latest>) -> Self {
-        Self { latest, interest: Box::default(), turn: None, slot: None }
+        Self { latest, seen_generation: 0, interest: Box::default(), turn: None, slot: None }
     }
 
     /// Marks the value as seen.
     pub(crate) fn latest(&mut self) -> Latest {
-        self.latest.borrow_and_update().clone()
+        let latest = self.latest.borrow_and_update().clone();
+        self.seen_generation = latest.generation;
+        latest
     }
 
     /// Ends the turn, and waits for another value, or for a turn with these owners: until then, only an edit of the spec
-    /// counts. Returns false if the sender is gone.
-    pub(crate) async fn changed(&mut self, shared: &Shared, owners: Option<Owners>, generation: i64) -> bool {
+    /// counts, of another generation than the one read. Returns false if the sender is gone.
+    pub(crate) async fn changed(&mut self, shared: &Shared, owners: Option<Owners>, read: i64) -> bool {
         // Its own turn would block the new one.
         self.turn = None;
         let Some(owners) = owners else { return self.latest.changed().await.is_ok() };
+        let seen = self.seen_generation;
         self.turn = tokio::select! {
             biased;
             turn = Box::pin(shared.namespace_limits.turns.take(owners)) => Some(turn),
-            edited = self.latest.wait_for(|latest| latest.generation > generation) => return edited.is_ok(),
+            edited = self.latest.wait_for(|latest| ![seen, read].contains(&latest.generation)) => return edited.is_ok(),
         };
         true
     }
@@ -87,5 +92,44 @@ impl Scheduling {
             }
         }
         self.turn.is_some()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use futures_util::FutureExt;
+    use tokio::task::unconstrained;
+    use tokio_util::sync::CancellationToken;
+
+    use super::*;
+    use crate::controller::limits::Limits;
+    use crate::kube::client::Client;
+    use crate::kube::transport::KubectlProxy;
+
+    fn shared() -> Shared {
+        let (transport, base) = (Box::new(KubectlProxy::new().unwrap()), "http://127.0.0.1:1".parse().unwrap());
+        let client = Client::new(transport, base, 1, 1, Arc::default(), CancellationToken::new());
+        Shared::new(client, None, Arc::new(Limits::new(CancellationToken::new())))
+    }
+
+    /// After a restore from backup the record is of an earlier generation until the watch shows it, too.
+    #[tokio::test]
+    async fn a_keeper_that_waits_for_a_turn_is_woken_by_an_edit_and_by_no_generation_that_it_has_seen() {
+        let shared = shared();
+        let owners = Owners::from(["web".into()]);
+        let _turn = shared.namespace_limits.turns.try_take(owners.clone()).expect("a turn");
+        let of = |generation| Latest { generation, ..Latest::default() };
+        for (seen, read, now, is_woken) in
+            [(2, 1, 2, false), (2, 1, 1, false), (2, 2, 3, true), (2, 3, 3, false), (2, 1, 3, true)]
+        {
+            let (sender, receiver) = watch::channel(of(seen));
+            let mut scheduling = Scheduling::new(receiver);
+            scheduling.latest();
+            sender.send_replace(of(now));
+            let changed = scheduling.changed(&shared, Some(owners.clone()), read);
+            assert_eq!(unconstrained(changed).now_or_never().is_some(), is_woken, "{seen} {read} {now}");
+        }
     }
 }
