@@ -695,7 +695,7 @@ impl Ledger {
         let by_times = is_forgotten(&write.before) || is_forgotten(&write.after);
         let book = &mut self.books[book];
         let Written { spec, before, after, alive } = write;
-        let View { read, changed, .. } = book.views.entry(caller.life).or_default();
+        let View { read, changed, known, .. } = &*book.views.entry(caller.life).or_default();
         let (read, changed) = (*read, changed.filter(|its| after.config_hash() == Some(hash(its.content))));
         let named = after.source_version();
         let is_own = |its: &Reading| its.life == caller.life;
@@ -705,7 +705,9 @@ impl Ledger {
         let same = place.into_iter().flat_map(|place| {
             let content = book.readings[place].content;
             let own = book.readings[..=place].iter().rev().filter(|its| is_own(its));
-            own.take_while(move |its| its.content == content)
+            // This keeper has not read what only others did in between.
+            let is_known = move |its: &&Reading| its.content == content || has_read_all(known, caller.actor, its);
+            own.filter(is_known).take_while(move |its| its.content == content)
         });
         let first_read = same.map(Reading::first_at).min().or(read);
         let first_read = first_read.into_iter().chain(changed.map(|changed| changed.at)).min();
@@ -1260,6 +1262,16 @@ impl PodRecord {
         let later = self.labels.iter().filter(move |(since, _)| *since > from && *since <= to);
         std::iter::once(self.labels_at(from)).chain(later.map(|(_, labels)| labels))
     }
+}
+
+/// Returns whether this task has received each version that a reading combines.
+fn has_read_all(known: &BTreeMap<&'static str, Vec<Finding>>, actor: usize, reading: &Reading) -> bool {
+    let versions = reading.source.config_maps.iter().zip(reading.version.split(','));
+    versions.into_iter().all(|(config_map, version)| {
+        let is_it =
+            |finding: &Finding| finding.actor == actor && finding.stored.map(|it| it.version) == version.parse().ok();
+        known.get(config_map).is_some_and(|findings| findings.iter().any(is_it))
+    })
 }
 
 impl Reading {
