@@ -38,12 +38,17 @@ const QUIET: Case =
 /// The restarts of the busy namespace are under way after this time.
 const AT_WORK: Duration = Duration::from_secs(1);
 
+/// The ConfigMaps of a hostile namespace, and how many of them each of its ConfigMonitors names.
+const LARGE: usize = 256;
+const SOURCES: usize = 16;
+
 /// The number of namespaces in the list.
 const LISTS: [usize; 2] = [50, 200];
 
 pub(crate) async fn run() -> Result<()> {
     many().await?;
     fairness().await?;
+    hostility().await?;
     lists().await
 }
 
@@ -124,6 +129,63 @@ async fn first_beside(audit: &mut Audit, [busy, quiet]: &[Fixture; 2], content: 
         requests.into_iter().partition(|request| request.namespace == busy.namespace);
     let first = ground::first_and_last(&of_quiet).context("no deletion")?.0;
     Ok((first, ground::first_and_last(&of_busy).context("no deletion")?.1))
+}
+
+/// 16 ConfigMonitors of 16 ConfigMaps each, full of characters that JSON escapes with six bytes. The control plane takes no
+/// larger ones, because it stores JSON.
+async fn hostility() -> Result<()> {
+    table::title(
+        "From the edit to the DELETE in one namespace while another one edits 256 sources of 1.8 MB of JSON, in ms",
+    );
+    table::head(&["alone", "beside", "beside − alone", "the operator's peak, MiB"]);
+    let control_plane = control_plane().await?;
+    let fixtures = [Fixture::new(&control_plane).await, Fixture::new(&control_plane).await];
+    let proxy = share_proxy(&control_plane, &fixtures).await;
+    let [hostile, quiet] = &fixtures;
+    QUIET.set_up(quiet).await?;
+    let name = |number: usize| format!("large-{number}");
+    create_all(hostile, "configmaps", (0..LARGE).map(|number| config_map(&name(number), "x"))).await?;
+    let monitors = (0..LARGE / SOURCES).map(|number| {
+        let mut monitor = monitor(&name(number), "x", "none");
+        let sources = (0..SOURCES).map(|source| json!({"configMap": {"name": name(number * SOURCES + source)}}));
+        monitor["spec"]["sources"] = sources.collect();
+        monitor["spec"].as_object_mut().map(|spec| spec.remove("configMap"));
+        monitor
+    });
+    create_all(hostile, "configmonitors", monitors).await?;
+    let edit_all = async |character: &str| -> Result<()> {
+        let content = character.repeat(300_000);
+        for number in 0..LARGE {
+            hostile.edit(&name(number), &content).await;
+        }
+        Ok(())
+    };
+    edit_all("\u{1}").await?;
+    let operator = start(&proxy, &format!("{}|{}", hostile.namespace, quiet.namespace), &[])?;
+    operator.wait_for_message("synced").await?;
+    let mut audit = ground::audit(&control_plane)?;
+    let (mut alone, mut beside) = (Sample::default(), Sample::default());
+    for repetition in 0..QUIET.repetitions {
+        at_rest(&operator).await?;
+        alone.add(first_of(&mut audit, quiet, &format!("alone {repetition}")).await?);
+        all_ready(quiet, QUIET.pods()).await?;
+        let character = if repetition % 2 == 0 { "\u{2}" } else { "\u{1}" };
+        let measured = async {
+            sleep(AT_WORK).await;
+            first_of(&mut audit, quiet, &format!("beside {repetition}")).await
+        };
+        let (edited, first) = tokio::join!(edit_all(character), measured);
+        edited?;
+        beside.add(first?);
+        all_ready(quiet, QUIET.pods()).await?;
+    }
+    table::row(&[
+        alone.to_string(),
+        beside.to_string(),
+        format!("{:+.0}", beside.median() - alone.median()),
+        format!("{:.1}", mib(Usage::of(operator.process().id())?.peak)),
+    ]);
+    Ok(())
 }
 
 async fn lists() -> Result<()> {
