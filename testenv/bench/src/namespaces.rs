@@ -12,7 +12,7 @@ use tokio::time::sleep;
 
 use crate::audit::Audit;
 use crate::ground::{
-    self, all_ready, at_rest, config_map, control_plane, create_all, monitor, settled, synced, up_to_date,
+    self, all_ready, at_rest, config_map, control_plane, create_all, monitor, one_pod, settled, synced, up_to_date,
 };
 use crate::restarts::Case;
 use crate::table::{self, Sample};
@@ -143,10 +143,11 @@ async fn hostility() -> Result<()> {
     let proxy = share_proxy(&control_plane, &fixtures).await;
     let [hostile, quiet] = &fixtures;
     QUIET.set_up(quiet).await?;
+    one_pod(hostile).await?;
     let name = |number: usize| format!("large-{number}");
     create_all(hostile, "configmaps", (0..LARGE).map(|number| config_map(&name(number), "x"))).await?;
     let monitors = (0..LARGE / SOURCES).map(|number| {
-        let mut monitor = monitor(&name(number), "x", "none");
+        let mut monitor = monitor(&name(number), "x", NAME);
         let sources = (0..SOURCES).map(|source| json!({"configMap": {"name": name(number * SOURCES + source)}}));
         monitor["spec"]["sources"] = sources.collect();
         monitor["spec"].as_object_mut().map(|spec| spec.remove("configMap"));
