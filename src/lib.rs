@@ -55,9 +55,8 @@ pub async fn run(options: Options, shutdown: CancellationToken) -> Result<End, B
     let (elected, finished) = (CancellationToken::new(), CancellationToken::new());
     let election = match candidacy {
         Some((namespace, identity)) => {
-            let transport = Box::new(KubectlProxy::new()?);
-            let client =
-                Client::new(transport, proxy_url.clone(), 1, 1, Arc::clone(&metrics), CancellationToken::new());
+            let (transport, base) = KubectlProxy::at(proxy_url.clone())?;
+            let client = Client::new(Box::new(transport), base, 1, 1, Arc::clone(&metrics), CancellationToken::new());
             Some(Election::new(client.within(&namespace), identity))
         }
         None => {
@@ -66,8 +65,8 @@ pub async fn run(options: Options, shutdown: CancellationToken) -> Result<End, B
         }
     };
     let (requests, deletions) = (request_concurrency.get().into(), delete_concurrency.get().into());
-    let transport = Box::new(KubectlProxy::new()?);
-    let client = Client::new(transport, proxy_url, requests, deletions, Arc::clone(&metrics), shutdown.clone());
+    let (transport, base) = KubectlProxy::at(proxy_url)?;
+    let client = Client::new(Box::new(transport), base, requests, deletions, Arc::clone(&metrics), shutdown.clone());
     let own_pod = pod_uid.as_deref().map(Uid::from);
     let (synced, receiver) = watch::channel(Synced::default());
     let work = async {

@@ -13,6 +13,7 @@ use tracing_subscriber::filter::{LevelFilter, Targets};
 use crate::controller::{Excluded, Namespaces};
 use crate::election::identity;
 use crate::kube::names::is_dns_label;
+use crate::kube::transport::UNIX;
 
 const CRD: &str = include_str!("../crd.yml");
 
@@ -36,7 +37,7 @@ enum Command {
 /// The options of the operator.
 #[derive(Clone, Debug, Args)]
 pub struct Options {
-    /// URL of kubectl proxy.
+    /// URL of kubectl proxy: http://HOST:PORT, or unix:///PATH for its unix socket.
     #[arg(long, env = "KUBECTL_PROXY_URL", value_name = "URL", default_value = "http://127.0.0.1:8001", value_parser = proxy_url)]
     pub(crate) proxy_url: Url,
     /// Namespaces to work in, separated by vertical bars.
@@ -140,8 +141,11 @@ fn one_line(text: &str) -> String {
 
 fn proxy_url(text: &str) -> Result<Url, String> {
     let url: Url = text.parse().map_err(|error| format!("{error}"))?;
+    if url.scheme() == UNIX && !url.has_host() && url.path().len() > 1 {
+        return Ok(url);
+    }
     if url.scheme() != "http" || !url.has_host() {
-        return Err("kubectl proxy serves plain HTTP: use http://HOST:PORT".to_owned());
+        return Err("kubectl proxy serves plain HTTP: use http://HOST:PORT or unix:///PATH".to_owned());
     }
     if !url.username().is_empty() || url.password().is_some() {
         return Err(
@@ -221,6 +225,8 @@ mod tests {
             (["--proxy-url", "https://127.0.0.1:8001"], "--proxy-url"),
             (["--proxy-url", "http://user:secret@127.0.0.1"], "credentials"),
             (["--proxy-url", "127.0.0.1:8001"], "--proxy-url"),
+            (["--proxy-url", "unix://host/path"], "--proxy-url"),
+            (["--proxy-url", "unix:///"], "--proxy-url"),
             (["--namespace", "Not A Name"], "--namespace"),
             (["--namespace", "a||b"], "--namespace"),
             (["--exclude-namespaces", "a*b"], "--exclude-namespaces"),

@@ -11,10 +11,12 @@ use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
 use futures_util::stream::{self, BoxStream};
 use reqwest::header::{ACCEPT, ACCEPT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderValue};
-use reqwest::{Method, Url};
+use reqwest::{ClientBuilder, Method, Url};
 
 use super::Action;
 
+/// The scheme of a URL that names a unix socket.
+pub(crate) const UNIX: &str = "unix";
 /// Timeout of a connection to the proxy, which runs in the same pod.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -64,10 +66,27 @@ impl KubectlProxy {
     /// # Errors
     /// The HTTP client cannot be set up.
     pub fn new() -> Result<Self, reqwest::Error> {
+        Self::with(|builder| builder)
+    }
+
+    /// Creates a transport for a kubectl proxy at `http://HOST:PORT` or `unix:///PATH`, and returns the URL of its
+    /// requests.
+    ///
+    /// # Errors
+    /// The HTTP client cannot be set up.
+    pub(crate) fn at(url: Url) -> Result<(Self, Url), Box<dyn std::error::Error>> {
+        if url.scheme() != UNIX {
+            return Ok((Self::new()?, url));
+        }
+        // The proxy accepts the same host as on its port.
+        Ok((Self::with(|builder| builder.unix_socket(url.path()))?, "http://127.0.0.1".parse()?))
+    }
+
+    fn with(options: impl FnOnce(ClientBuilder) -> ClientBuilder) -> Result<Self, reqwest::Error> {
         // Otherwise kubectl proxy asks the API server to compress, and decompresses answers of more than 128 KiB, such
         // as a list of pods.
         let headers = HeaderMap::from_iter([(ACCEPT_ENCODING, HeaderValue::from_static("identity"))]);
-        let http = reqwest::Client::builder()
+        let http = options(reqwest::Client::builder())
             .default_headers(headers)
             .connect_timeout(CONNECT_TIMEOUT)
             .redirect(reqwest::redirect::Policy::none())

@@ -51,7 +51,7 @@ impl Kubectl {
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     }
 
-    pub(crate) fn command(&self, args: &[&str]) -> Command {
+    pub fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(&self.program);
         command.args(args).env("KUBECONFIG", &self.kubeconfig).env("HOME", &self.home);
         command

@@ -1,17 +1,20 @@
 //! The operator's rights: by its Roles or ClusterRoles, and by the paths that its proxy accepts.
 
 use std::collections::BTreeSet;
+use std::fs;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 
 use anyhow::ensure;
 use serde_json::{Value, json};
 use testenv::counts::resource_of;
-use testenv::{Client, DEADLINE, eventually};
+use testenv::{Client, DEADLINE, Process, RunDir, eventually};
 
 use crate::namespaces::start;
 use crate::test_namespace::{TestNamespace, control_plane, requests_of};
-use testenv::fixture::{APP, Fixture, NAME, deployment_with, file, share_proxy, start_proxy_of};
+use testenv::fixture::{
+    APP, Fixture, NAME, deployment_with, file, proxy_args, share_proxy, shipped_deployment, start_proxy_of,
+};
 
 /// Returns the rights that these Roles grant, as VERB GROUP/RESOURCE.
 fn granted(roles: &[Value]) -> BTreeSet<String> {
@@ -221,4 +224,22 @@ async fn the_proxy_refuses_requests_that_the_operator_never_sends() {
 fn assert_refused_by_proxy(what: &str, answer: anyhow::Result<testenv::Answer>) {
     let answer = answer.unwrap();
     assert_eq!((answer.status, answer.body), (403, json!("Forbidden\n")), "{what}");
+}
+
+#[tokio::test]
+async fn an_operator_works_through_a_unix_socket_of_the_proxy() {
+    let ns = TestNamespace::with_pods(1).await;
+    let dir = RunDir::create().unwrap();
+    let socket = fs::canonicalize(dir.path()).unwrap().join("socket");
+    let token = control_plane().await.service_account_token(&ns.namespace, "configmonitor-operator").await.unwrap();
+    let args = proxy_args(shipped_deployment(control_plane().await).await, &ns.namespace, &ns.namespace);
+    let kubectl = control_plane().await.kubectl_with(&token).unwrap();
+    let mut command = kubectl.command(&["proxy", &format!("--unix-socket={}", socket.display())]);
+    let proxy = Process::start(command.args(args), &dir.path().join("proxy.log")).unwrap();
+    proxy.wait_for_line("Starting to serve on", DEADLINE).await.unwrap();
+    let _operator = start(&format!("unix://{}", socket.display()), &ns.namespace, &[]);
+    ns.monitor(NAME, json!({})).await;
+    let before = ns.ready_pods(APP, 1).await;
+    ns.edit(NAME, "two").await;
+    ns.replaced(APP, &before).await;
 }
