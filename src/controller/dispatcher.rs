@@ -182,9 +182,7 @@ impl Dispatcher {
     /// Creates the state if the namespace has none.
     fn state(&mut self, name: &Arc<str>) -> &mut NamespaceState {
         let make = || {
-            let client = self.client.within(name);
-            let client = if self.namespaces.are_several() { client.with_share() } else { client };
-            let shared = Shared::new(client, self.own_pod.clone(), Arc::clone(&self.limits));
+            let shared = Shared::new(self.client.within(name), self.own_pod.clone(), Arc::clone(&self.limits));
             NamespaceState { index: Index::default(), shared: Arc::new(shared) }
         };
         self.by_name.entry(Arc::clone(name)).or_insert_with(make)

@@ -98,7 +98,11 @@ impl Index {
     pub(crate) fn handle_refusal(&mut self, target: &Target, error: Option<&Error>) -> Vec<Change> {
         let mut concerned = Vec::new();
         let doorbell = error.map(|error| Doorbell::Refused(Box::new(error.clone())));
-        for (_, source) in self.sources.iter_mut().filter(|(name, _)| target.covers(name)) {
+        let each: Vec<&mut KnownSource> = match target {
+            Target::One(name) => self.sources.get_mut(name).into_iter().collect(),
+            _ => self.sources.iter_mut().filter(|(name, _)| target.covers(name)).map(|(_, source)| source).collect(),
+        };
+        for source in each {
             if source.refused.as_ref().map(|bell| &bell.doorbell) != doorbell.as_ref() {
                 let Bell { source: name, rung, .. } = &*source.bell;
                 let refused = |doorbell| Arc::new(Bell { source: name.clone(), doorbell, rung: *rung });

@@ -140,6 +140,7 @@ pub async fn run(
     synced: &watch::Sender<Synced>,
     elected: CancellationToken,
 ) {
+    let client = if namespaces.are_several() { client.divided() } else { client };
     let always = namespaces.scopes();
     synced.send_replace(Synced::of(&always));
     let mut watches = Watches::new(client.clone());

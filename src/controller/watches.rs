@@ -92,8 +92,8 @@ enum State {
     Open(DropGuard),
     /// The right is missing. It is asked for again and again.
     Refused(DropGuard),
-    /// There are too many watches on single objects for this one.
-    Waiting,
+    /// There are too many watches on single objects for this one, which has met this bound.
+    Waiting(Option<Bound>),
 }
 
 /// The places that watches on single objects take.
@@ -104,7 +104,7 @@ struct Places {
     asked_of_namespace: BTreeMap<Option<Arc<str>>, usize>,
 }
 
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 enum Bound {
     OfNamespace,
     OfProcess,
@@ -125,7 +125,7 @@ impl Places {
     }
 
     fn count(&mut self, scope: &Scope, state: &State) {
-        if scope.is_single() && !matches!(state, State::Waiting) {
+        if scope.is_single() && !matches!(state, State::Waiting(_)) {
             *self.asked_of_namespace.entry(scope.namespace.clone()).or_default() += 1;
             self.asked += 1;
             self.open += usize::from(matches!(state, State::Open(_)));
@@ -156,17 +156,20 @@ impl Watches {
     pub(crate) fn set(&mut self, scopes: &BTreeSet<Scope>) {
         self.watches.retain(|scope, _| scopes.contains(scope));
         for scope in scopes {
-            self.watches.entry(scope.clone()).or_insert(State::Waiting);
+            self.watches.entry(scope.clone()).or_insert(State::Waiting(None));
         }
-        self.untold = self.open_waiting().into();
+        self.open_waiting();
     }
 
-    /// Opens the watches for which there is a place. Returns the others, and which bound each has met.
-    fn open_waiting(&mut self) -> Vec<(Scope, Bound)> {
-        let (mut places, mut left) = (Places::of(&self.watches), Vec::new());
-        for (scope, state) in self.watches.iter_mut().filter(|(_, state)| matches!(state, State::Waiting)) {
+    /// Opens the watches for which there is a place. The others are told once which bound they have met.
+    fn open_waiting(&mut self) {
+        let mut places = Places::of(&self.watches);
+        for (scope, state) in &mut self.watches {
+            let State::Waiting(told) = state else { continue };
             if let Some(bound) = places.bound(scope) {
-                left.push((scope.clone(), bound));
+                if told.replace(bound) != Some(bound) {
+                    self.untold.push_back((scope.clone(), bound));
+                }
                 continue;
             }
             let stop = self.client.stop().child_token();
@@ -174,13 +177,12 @@ impl Watches {
             *state = State::Open(stop.drop_guard());
             places.count(scope, state);
         }
-        left
     }
 
     pub(crate) async fn next(&mut self) -> (Scope, Update) {
         while let Some((scope, bound)) = self.untold.pop_front() {
             // There may be a place since.
-            if matches!(self.watches.get(&scope), Some(State::Waiting)) {
+            if matches!(self.watches.get(&scope), Some(State::Waiting(_))) {
                 let update = no_room(&scope, bound);
                 return (scope, update);
             }
@@ -203,7 +205,7 @@ impl Watches {
     fn take(&mut self, scope: &Scope, update: Update) -> Update {
         let Update::Refused(refusal) = &update else { return update };
         let Some(state) = self.watches.get_mut(scope).filter(|_| scope.is_single()) else { return update };
-        match (refusal.is_some(), std::mem::replace(state, State::Waiting)) {
+        match (refusal.is_some(), std::mem::replace(state, State::Waiting(None))) {
             (true, State::Open(guard)) => {
                 *state = State::Refused(guard);
                 self.open_waiting();
@@ -211,6 +213,7 @@ impl Watches {
             }
             (false, State::Refused(guard)) => {
                 if let Some(bound) = Places::of(&self.watches).bound(scope) {
+                    self.watches.insert(scope.clone(), State::Waiting(Some(bound)));
                     return no_room(scope, bound);
                 }
                 self.watches.insert(scope.clone(), State::Open(guard));
@@ -306,7 +309,7 @@ mod tests {
             [
                 count(|state| matches!(state, State::Open(_))),
                 count(|state| matches!(state, State::Refused(_))),
-                count(|state| matches!(state, State::Waiting)),
+                count(|state| matches!(state, State::Waiting(_))),
             ]
         }
     }

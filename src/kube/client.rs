@@ -1,6 +1,7 @@
 //! The client of the API server. Every request of the operator starts here and is sent by a [`Transport`].
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
@@ -41,7 +42,8 @@ pub struct Client {
     shared: Arc<ClientState>,
     /// The namespace of each request. None: lists and watches cover all namespaces.
     namespace: Option<Arc<str>>,
-    /// What this handle and its clones may take of the limits. None: all.
+    is_divided: bool,
+    /// What the handles on this namespace may take of the limits. None: all.
     share: Option<Arc<Limits>>,
     stop: CancellationToken,
 }
@@ -50,6 +52,8 @@ struct ClientState {
     transport: Box<dyn Transport>,
     base: Url,
     limits: Limits,
+    /// The shares in use, by namespace.
+    shares: Mutex<BTreeMap<Arc<str>, Weak<Limits>>>,
     clock: Mutex<Option<(ServerTime, Instant)>>,
     metrics: Arc<Metrics>,
 }
@@ -109,8 +113,9 @@ impl Client {
         stop: CancellationToken,
     ) -> Self {
         let limits = Limits::new(requests, deletions, LARGE_AT_ONCE);
-        let shared = ClientState { transport, base, limits, clock: Mutex::new(None), metrics };
-        Self { shared: Arc::new(shared), namespace: None, share: None, stop }
+        let (shares, clock) = (Mutex::default(), Mutex::default());
+        let shared = ClientState { transport, base, limits, shares, clock, metrics };
+        Self { shared: Arc::new(shared), namespace: None, is_divided: false, share: None, stop }
     }
 
     /// A handle that starts no request once `stop` is cancelled.
@@ -119,18 +124,18 @@ impl Client {
         Self { stop, ..self.clone() }
     }
 
+    /// A handle whose handles on one namespace take half of each limit together, so that they leave the other half to
+    /// other namespaces.
+    #[must_use]
+    pub(crate) fn divided(&self) -> Self {
+        Self { is_divided: true, ..self.clone() }
+    }
+
     /// A handle on one namespace.
     #[must_use]
     pub fn within(&self, namespace: &Arc<str>) -> Self {
-        Self { namespace: Some(Arc::clone(namespace)), ..self.clone() }
-    }
-
-    /// A handle that may take half of each limit, so that it leaves the other half to others.
-    #[must_use]
-    pub(crate) fn with_share(&self) -> Self {
-        let Limits { max_requests, max_deletions, .. } = self.shared.limits;
-        let share = Limits::new(max_requests.div_ceil(2), max_deletions.div_ceil(2), LARGE_AT_ONCE.div_ceil(2));
-        Self { share: Some(Arc::new(share)), ..self.clone() }
+        let share = self.is_divided.then(|| self.shared.share_of(namespace));
+        Self { namespace: Some(Arc::clone(namespace)), share, ..self.clone() }
     }
 
     /// The namespace of this handle; empty for all namespaces.
@@ -304,8 +309,10 @@ impl Client {
             };
             Ok((of_share, of(&self.shared.limits).acquire().await?))
         };
-        let permits = self.stop.run_until_cancelled(permits).await;
-        permits.and_then(Result::<_, AcquireError>::ok).ok_or_else(|| action.failed(Cause::Stopped))
+        let permits = self.stop.run_until_cancelled(permits).await.and_then(Result::<_, AcquireError>::ok);
+        // The permit may have come free as the handle was stopped.
+        self.check_stop(action)?;
+        permits.ok_or_else(|| action.failed(Cause::Stopped))
     }
 
     /// Waits until few other large answers are in memory, as [`permit`](Self::permit) does, also when the client is
@@ -424,6 +431,20 @@ async fn append(text: &mut BytesMut, rest: &mut Body, max: usize) -> Result<(), 
         }
     }
     Ok(())
+}
+
+impl ClientState {
+    fn share_of(&self, namespace: &Arc<str>) -> Arc<Limits> {
+        let mut shares = self.shares.lock().unwrap_or_else(PoisonError::into_inner);
+        shares.get(namespace).and_then(Weak::upgrade).unwrap_or_else(|| {
+            shares.retain(|_, share| share.strong_count() > 0);
+            let Limits { max_requests, max_deletions, .. } = self.limits;
+            let share = Limits::new(max_requests.div_ceil(2), max_deletions.div_ceil(2), LARGE_AT_ONCE.div_ceil(2));
+            let share = Arc::new(share);
+            shares.insert(Arc::clone(namespace), Arc::downgrade(&share));
+            share
+        })
+    }
 }
 
 impl Limits {

@@ -128,7 +128,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_long_line_waits_for_another_at_most_until_that_has_stalled() {
-        let (client, chunk): (_, &[u8]) = (client().with_share(), &[b'x'; 1 << 20]);
+        let (client, chunk): (_, &[u8]) = (client().divided().within(&"a".into()), &[b'x'; 1 << 20]);
         let stalled = stream::iter([Ok(Bytes::from_static(chunk))]).chain(stream::pending()).boxed();
         let mut stalled = Lines::new(Some(client.clone()), stalled, Instant::now() + Duration::from_secs(600));
         let began = Instant::now();

@@ -26,6 +26,8 @@ use crate::kube::{Resource, ResourceVersion, Uid, cut};
 
 /// The maximum length of a spec, in bytes: the schema allows eight times as much.
 pub(crate) const MAX_SPEC_BYTES: usize = 32 << 10;
+/// The maximum length of a status, in bytes. The operator's own are shorter.
+const MAX_STATUS_BYTES: usize = 128 << 10;
 /// The maximum length of a recorded request, in bytes. A longer one is cut.
 const MAX_REQUEST_BYTES: usize = 128;
 
@@ -42,8 +44,8 @@ pub struct ConfigMonitor {
     /// The spec, undecoded. Only its length if it is too long.
     #[serde(default, deserialize_with = "spec")]
     pub spec: Option<Box<RawValue>>,
-    /// The status, undecoded, as last written.
-    #[serde(default)]
+    /// The status, undecoded, as last written. Only its length if it is too long.
+    #[serde(default, deserialize_with = "status")]
     pub status: Option<Box<RawValue>>,
 }
 
@@ -78,14 +80,19 @@ pub struct Annotations {
     pub restart_requested_at: Option<Arc<str>>,
 }
 
-/// There may be thousands of specs.
 fn spec<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Box<RawValue>>, D::Error> {
-    let spec = Option::<Box<RawValue>>::deserialize(deserializer)?;
-    match spec {
-        Some(spec) if spec.get().len() > MAX_SPEC_BYTES => {
-            to_raw_value(&spec.get().len()).map(Some).map_err(de::Error::custom)
-        }
-        spec => Ok(spec),
+    up_to(MAX_SPEC_BYTES, deserializer)
+}
+
+fn status<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Box<RawValue>>, D::Error> {
+    up_to(MAX_STATUS_BYTES, deserializer)
+}
+
+/// There may be thousands of these texts. The length of a longer one is no spec and no status, which is reported.
+fn up_to<'de, D: Deserializer<'de>>(max: usize, deserializer: D) -> Result<Option<Box<RawValue>>, D::Error> {
+    match Option::<Box<RawValue>>::deserialize(deserializer)? {
+        Some(text) if text.get().len() > max => to_raw_value(&text.get().len()).map(Some).map_err(de::Error::custom),
+        text => Ok(text),
     }
 }
 

@@ -243,7 +243,10 @@ mod tests {
     }
 
     #[test]
-    fn of_a_spec_that_is_too_long_only_the_length_is_kept() {
+    fn of_a_spec_or_status_that_is_too_long_only_the_length_is_kept() {
+        let status = serde_json::json!({"metadata": {"name": "m", "uid": "u", "resourceVersion": "1"}, "status": {"skippedPods": "x".repeat(200_000)}});
+        let read: ConfigMonitor = serde_json::from_str(&status.to_string()).expect("a ConfigMonitor");
+        assert!(read.status.is_some_and(|status| status.get().len() < 10));
         let monitor = |keys: usize| {
             let keys: Vec<String> = (0..keys).map(|number| format!("{number:0>253}")).collect();
             let spec = serde_json::json!({"configMap": "a", "keys": keys, "podSelector": {"app": "web"}});

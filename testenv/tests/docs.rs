@@ -83,6 +83,29 @@ fn every_file_in_the_tables_of_the_architecture_exists() {
 }
 
 #[test]
+fn each_bound_of_the_security_page_has_the_test_that_it_names() {
+    let mut code = String::new();
+    let mut folders: Vec<PathBuf> = ["src", "tests", "testenv/tests"].map(project).into();
+    while let Some(folder) = folders.pop() {
+        for path in fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
+            match path.is_dir() {
+                true => folders.push(path),
+                false => code += &read(&path),
+            }
+        }
+    }
+    let page = read(&project("docs/security.md"));
+    let (_, section) = page.split_once("### What one namespace can take").unwrap();
+    let rows = section.lines().filter(|line| line.starts_with("| ")).skip(1);
+    let last = rows.filter_map(|row| row.trim_end_matches(" |").rsplit("| ").next());
+    let tests: Vec<&str> = last.filter_map(|cell| cell.strip_prefix('`')?.strip_suffix('`')).collect();
+    assert!(tests.len() > 10, "{tests:?}");
+    for test in tests {
+        assert!(code.contains(&format!("fn {test}(")), "{test}");
+    }
+}
+
+#[test]
 fn every_make_target_that_a_page_names_exists() {
     let makefile = read(&project("Makefile"));
     let targets = makefile.lines().find_map(|line| line.strip_prefix(".PHONY: ")).unwrap();

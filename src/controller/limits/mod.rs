@@ -12,7 +12,7 @@ pub(crate) use self::turns::{Owners, Turn};
 
 /// The maximum number of watches on pods in a namespace, and in the process. A restart without a watch lists its pods
 /// periodically.
-const POD_WATCHES_PER_NAMESPACE: usize = 64;
+const POD_WATCHES_PER_NAMESPACE: usize = 32;
 const POD_WATCHES: usize = 2 * POD_WATCHES_PER_NAMESPACE;
 
 /// The maximum number of awake keepers in a namespace: the default of `--request-concurrency`. More keepers would only

@@ -19,9 +19,9 @@ use crate::kube::watch::{Event, watch_from};
 use crate::kube::{ResourceVersion, ServerTime, Uid};
 
 /// A listener that is more events behind must list again.
-pub(crate) const MAX_LAG: usize = 10_000;
+pub(crate) const MAX_LAG: usize = 1_000;
 /// The maximum number of events kept after every listener has received them, for listeners that start later.
-const KEPT_EVENTS: usize = 1_000;
+const KEPT_EVENTS: usize = 100;
 
 /// The lists in which keepers are interested, by label selector.
 pub(crate) type Lists = Requests<String, (), Arc<Listing>>;

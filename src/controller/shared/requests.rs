@@ -12,6 +12,9 @@ use tokio_util::sync::CancellationToken;
 use crate::controller::clock::timer_now;
 use crate::kube::error::{Cause, Error};
 
+/// The most parts of a key that are kept, of which the oldest goes first: a spec can ask for another part at each edit.
+const MOST_PARTS: usize = 16;
+
 /// The last requests for each key in which a keeper is interested.
 pub(crate) struct Requests<K, P, T> {
     by_key: Mutex<BTreeMap<K, Weak<LastRequests<P, T>>>>,
@@ -75,6 +78,10 @@ impl<P: Ord + Clone, T: Clone> Interest<P, T> {
         let before = last.remove(part).and_then(|last| last.answer.ok());
         let answer = request(before).await;
         if !answer.as_ref().is_err_and(|error| error.cause == Cause::Stopped) {
+            let oldest = last.iter().min_by_key(|(_, last)| last.ended).map(|(part, _)| part.clone());
+            if let Some(oldest) = oldest.filter(|_| last.len() >= MOST_PARTS) {
+                last.remove(&oldest);
+            }
             last.insert(part.clone(), Completed { began, ended: timer_now(), answer: answer.clone() });
         }
         answer
@@ -84,6 +91,22 @@ impl<P: Ord + Clone, T: Clone> Interest<P, T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test]
+    async fn of_many_parts_the_latest_answers_are_kept() {
+        let (requests, stop): (Requests<u8, usize, usize>, _) = (Requests::default(), CancellationToken::new());
+        let interest = requests.interest(&1);
+        let (since, asked) = (timer_now(), Mutex::new(Vec::new()));
+        for part in (0..2 * MOST_PARTS).chain([2 * MOST_PARTS - 1, 0]) {
+            let request = |_| {
+                asked.lock().unwrap().push(part);
+                std::future::ready(Ok(part))
+            };
+            assert_eq!(interest.ask(&stop, since, &part, request).await, Ok(part));
+        }
+        assert_eq!(asked.into_inner().unwrap(), (0..2 * MOST_PARTS).chain([0]).collect::<Vec<_>>());
+        assert_eq!(interest.0.lock().await.len(), MOST_PARTS);
+    }
 
     #[test]
     fn an_answer_is_dropped_with_the_last_interest_in_it() {

@@ -19,9 +19,8 @@ const MOST_NAMES: usize = 100;
 #[derive(Default)]
 pub(crate) struct Selectors(Mutex<BTreeMap<Box<str>, Selecting>>);
 
-#[derive(Clone)]
 struct Selecting {
-    selector: Selector,
+    selector: Arc<Selector>,
     names: BTreeMap<Uid, Arc<str>>,
 }
 
@@ -36,14 +35,15 @@ pub(crate) struct Selected {
 pub(crate) struct Overlap {
     /// Those known to select pods of the list.
     names: BTreeSet<Arc<str>>,
-    others: Vec<Selecting>,
+    /// The other selectors, and who has them.
+    others: Vec<(Arc<Selector>, Vec<Arc<str>>)>,
     pods: usize,
 }
 
 impl Selectors {
     fn add(&self, query: &str, uid: &Uid, name: &Arc<str>, selector: &Selector) {
         let mut known = self.lock();
-        let make = || Selecting { selector: selector.clone(), names: BTreeMap::new() };
+        let make = || Selecting { selector: Arc::new(selector.clone()), names: BTreeMap::new() };
         known.entry(query.into()).or_insert_with(make).names.insert(uid.clone(), Arc::clone(name));
     }
 
@@ -63,7 +63,11 @@ impl Selectors {
         let same = known.get(query).into_iter().flat_map(|same| same.names.values());
         let names = same.take(MOST_NAMES).cloned().collect();
         let others = known.iter().filter(|(other, _)| ***other != *query).take(MOST_SELECTORS);
-        Overlap { names, others: others.map(|(_, other)| other.clone()).collect(), pods: 0 }
+        // Many lists may wait for their turn.
+        let shared = |Selecting { selector, names }: &Selecting| {
+            (Arc::clone(selector), names.values().take(MOST_NAMES).cloned().collect())
+        };
+        Overlap { names, others: others.map(|(_, other)| shared(other)).collect(), pods: 0 }
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<Box<str>, Selecting>> {
@@ -96,9 +100,9 @@ impl Overlap {
             return;
         }
         let labels = labels.to_map();
-        for other in self.others.extract_if(.., |other| other.selector.matches(&labels)) {
+        for (_, names) in self.others.extract_if(.., |(selector, _)| selector.matches(&labels)) {
             let room = MOST_NAMES.saturating_sub(self.names.len());
-            self.names.extend(other.names.into_values().take(room));
+            self.names.extend(names.into_iter().take(room));
         }
     }
 

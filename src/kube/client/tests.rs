@@ -49,7 +49,7 @@ impl Transport for Script {
 
 fn client(script: &Script) -> Client {
     let base = "http://127.0.0.1:1".parse().expect("a URL");
-    Client::new(Box::new(script.clone()), base, 8, 4, Arc::default(), CancellationToken::new())
+    Client::new(Box::new(script.clone()), base, 8, 4, Arc::default(), CancellationToken::new()).divided()
 }
 
 async fn length(client: &Client, name: &str) -> usize {
@@ -61,8 +61,10 @@ async fn length(client: &Client, name: &str) -> usize {
 async fn large_answers_are_in_memory_one_of_a_namespace_and_two_of_the_process_at_a_time() {
     let script = Script::default();
     let client = client(&script);
-    let shares = [client.with_share(), client.with_share(), client.with_share()];
-    let one = pin!(join_all((0..3).map(|_| length(&shares[0], "large"))));
+    let shares = ["a", "b", "c"].map(|namespace| client.within(&namespace.into()));
+    // A namespace has one share, whoever asks for it.
+    let again = client.within(&"a".into());
+    let one = pin!(join_all((0..3).map(|number| length([&shares[0], &again][number % 2], "large"))));
     let others = pin!(join_all((0..4).map(|number| length(&shares[1 + number % 2], "large"))));
     let settle = || async {
         for _ in 0..10 {
@@ -84,7 +86,7 @@ async fn large_answers_are_in_memory_one_of_a_namespace_and_two_of_the_process_a
 async fn a_large_answer_is_decoded_in_a_poll_of_its_own() {
     let script = Script::default();
     script.ends.cancel();
-    let (share, decoded) = (client(&script).with_share(), AtomicUsize::new(0));
+    let (share, decoded) = (client(&script).within(&"a".into()), AtomicUsize::new(0));
     let reads = (0..8).map(|_| length(&share, "large").inspect(|_| _ = decoded.fetch_add(1, Ordering::Relaxed)));
     let mut reads = pin!(join_all(reads));
     loop {
@@ -103,7 +105,7 @@ async fn a_large_answer_is_decoded_in_a_poll_of_its_own() {
 async fn requests_and_deletions_that_hang_in_a_namespace_leave_half_of_the_permits_to_others() {
     let script = Script::default();
     let client = client(&script);
-    let [one, other] = [client.with_share(), client.with_share()];
+    let [one, other] = ["a", "b"].map(|namespace| client.within(&namespace.into()));
     for (share, sent) in [(&one, 4), (&other, 8)] {
         let hanging: Vec<_> = (0..6).map(|_| length(share, "hangs").boxed()).collect();
         let mut hanging = Box::leak(Box::new(join_all(hanging)));

@@ -160,6 +160,10 @@ async fn who_writes_a_config_monitor_may_delete_pods_and_get_what_it_names() {
     let no_other = "needs the right to get it: secrets/other";
     assert_refused("another Secret", no_other, async || tenant.patch("b", more.clone()).await).await;
 
+    let keys = json!({"spec": {"sources": [{"secret": {"name": "key", "keys": ["password"]}}]}});
+    let no_key = "needs the right to get it: secrets/key";
+    assert_refused("other keys of a Secret", no_key, async || tenant.patch("b", keys.clone()).await).await;
+
     tenant.allow(&[maps]).await;
     let request = json!({"metadata": {"annotations": {"magalix.com/restart-requested-at": "now"}}});
     assert_refused("a request for a restart", no_pods, async || tenant.patch("a", request.clone()).await).await;

@@ -149,7 +149,7 @@ async fn the_quota_of_the_page_bounds_the_config_monitors_of_a_namespace() {
     let ns = TestNamespace::new().await;
     let section = Section::of("docs/install.md", "What namespaces share").unwrap();
     let mut reader = Reader::new(control_plane().await, &ns.namespace).await;
-    fs::write(reader.file("quota.yaml"), section.yaml[0].replace("\"100\"", "\"1\"")).unwrap();
+    fs::write(reader.file("quota.yaml"), section.yaml[0].replace("\"50\"", "\"1\"")).unwrap();
     reader.replace("NAMESPACE", &ns.namespace);
     // The controller of quotas looks for new CustomResourceDefinitions every 30 s, and computes a new quota once.
     eventually("the quota counts", DEADLINE, async || {
