@@ -1,7 +1,7 @@
 //! The requests for the lists of pods that say which pods a restart replaces.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use serde::de::DeserializeOwned;
 use tracing::info;
@@ -17,6 +17,9 @@ use crate::monitor::restart::plan::{Plan, Snapshot, Suspects};
 use crate::monitor::restart::snapshots::Snapshots;
 use crate::monitor::spec::Policy;
 use crate::monitor::status::{Begun, Restart};
+
+/// How old a list of another keeper may be with which a restart begins.
+const SHARED_FOR: Duration = Duration::from_secs(1);
 
 pub(super) struct Planner<'a> {
     pub(super) context: &'a Context,
@@ -58,10 +61,12 @@ impl Planner<'_> {
             Some(version) => Some(self.at(&metadata, version).await?),
             None => None,
         };
-        // A list that another keeper made since the GET is closer to the GET, and so says better which pods are old. A
-        // budget counts the pods that exist now, and a request without a change is for all of them.
+        // A list that another keeper made since the GET is closer to the GET, and so says better which pods are old, but
+        // of a list from long ago, some may not be selected any more. A budget counts the pods that exist now, and
+        // a request without a change is for all of them.
         let may_share = recorded.is_none() && restart.request.is_none() && policy.max_unavailable.is_none();
-        let not_before = if may_share { came } else { timer_now() };
+        let now = timer_now();
+        let not_before = if may_share { came.max(now.checked_sub(SHARED_FOR).unwrap_or(came)) } else { now };
         let (listing, interest) = list_pods(self.context, policy, not_before).await?;
         let listed = recorded.unwrap_or_else(|| {
             let listed = Arc::new(Snapshot::of(listing.pods.iter().map(|pod| pod.identity())));
