@@ -24,8 +24,8 @@ use serde_json::value::{RawValue, to_raw_value};
 
 use crate::kube::{Resource, ResourceVersion, Uid, cut};
 
-/// The maximum length of a spec, in bytes: the schema allows eight times as much.
-pub(crate) const MAX_SPEC_BYTES: usize = 32 << 10;
+/// The maximum length of a spec, in bytes. The largest selector fits, and the schema allows four times as much.
+pub(crate) const MAX_SPEC_BYTES: usize = 64 << 10;
 /// The maximum length of a status, in bytes. The operator's own are shorter.
 const MAX_STATUS_BYTES: usize = 128 << 10;
 /// The maximum length of a recorded request, in bytes. A longer one is cut.

@@ -255,10 +255,10 @@ mod tests {
             serde_json::from_str::<ConfigMonitor>(&monitor).expect("a ConfigMonitor").spec.expect("a spec")
         };
         assert!(Policy::of(Some(&monitor(64))).is_ok());
-        let long = monitor(200);
+        let long = monitor(300);
         assert!(long.get().len() < 10, "{long}");
         let text = Policy::of(Some(&long)).expect_err("too long");
-        assert!(text.starts_with("spec has 512") && text.contains("the maximum is 32768"), "{text}");
+        assert!(text.starts_with("spec has 76") && text.contains("the maximum is 65536"), "{text}");
     }
 
     #[test]
