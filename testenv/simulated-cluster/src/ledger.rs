@@ -16,6 +16,7 @@ use serde::Deserialize;
 use tokio::task;
 
 use crate::content::{Content, Data, Source, Stored, hash};
+use crate::state::GRACE;
 use crate::store::{Labels, Selection};
 
 /// The tolerance for clock skew where creation times decide.
@@ -452,7 +453,10 @@ impl Ledger {
         moments.any(|at| {
             let selected = || self.pods.iter().filter(|pod| pod.born <= at && pod.was_selected(&write.spec, at));
             let least = selected().filter(|pod| pod.gone.is_none_or(|gone| gone > at)).count();
-            let finished = selected().filter(|pod| pod.gone == pod.ended && pod.gone_by.is_none()).count();
+            // It may have been deleted only later.
+            let may_exist =
+                |pod: &&PodRecord| pod.gone_by.is_none_or(|by| by.minus(Duration::from_secs(GRACE)) > at.second());
+            let finished = selected().filter(|pod| pod.gone == pod.ended && may_exist(pod)).count();
             (least..=least + finished).contains(&count)
         })
     }

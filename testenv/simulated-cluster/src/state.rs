@@ -24,7 +24,7 @@ use crate::store::{Labels, Store};
 pub(crate) const OWNER: &str = "owner";
 pub(crate) const OWN_POD: &str = "uid-0";
 /// The default grace period of a pod, in seconds.
-const GRACE: u64 = 30;
+pub(crate) const GRACE: u64 = 30;
 /// The time at which a story begins, in milliseconds. The first pods have existed for long.
 pub(crate) const BEGINNING: u64 = 1_000_000;
 /// The interval of compactions by the API server, in milliseconds.
