@@ -194,20 +194,12 @@ mod tests {
     use super::*;
     use crate::kube::error::Cause;
     use crate::kube::objects::Metadata;
-    use crate::kube::transport::KubectlProxy;
     use crate::kube::{Action, SECRETS};
     use serde_json::json;
     use tokio_util::sync::CancellationToken;
 
     fn dispatcher(namespaces: Namespaces) -> Dispatcher {
-        let (transport, base) = (Box::new(KubectlProxy::new().unwrap()), "http://127.0.0.1:1".parse().unwrap());
-        let limits = Limits::new(CancellationToken::new());
-        Dispatcher::new(
-            Client::new(transport, base, 1, 1, Arc::default(), CancellationToken::new()),
-            namespaces,
-            None,
-            limits,
-        )
+        Dispatcher::new(Client::unconnected(), namespaces, None, Limits::new(CancellationToken::new()))
     }
 
     fn monitor(namespace: &str, uid: &str, source: &str) -> ConfigMonitor {

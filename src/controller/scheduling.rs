@@ -106,12 +106,9 @@ mod tests {
     use super::*;
     use crate::controller::limits::Limits;
     use crate::kube::client::Client;
-    use crate::kube::transport::KubectlProxy;
 
     fn shared() -> Shared {
-        let (transport, base) = (Box::new(KubectlProxy::new().unwrap()), "http://127.0.0.1:1".parse().unwrap());
-        let client = Client::new(transport, base, 1, 1, Arc::default(), CancellationToken::new());
-        Shared::new(client, None, Arc::new(Limits::new(CancellationToken::new())))
+        Shared::new(Client::unconnected(), None, Arc::new(Limits::new(CancellationToken::new())))
     }
 
     /// After a restore from backup the record is of an earlier generation until the watch shows it, too.

@@ -284,11 +284,9 @@ mod tests {
 
     use super::*;
     use crate::kube::SECRETS;
-    use crate::kube::transport::KubectlProxy;
 
     fn watches() -> Watches {
-        let (transport, base) = (Box::new(KubectlProxy::new().unwrap()), "http://127.0.0.1:1".parse().unwrap());
-        Watches::new(Client::new(transport, base, 1, 1, Arc::default(), CancellationToken::new()))
+        Watches::new(Client::unconnected())
     }
 
     /// The watches on this many Secrets of a namespace.

@@ -11,7 +11,7 @@ use reqwest::{Method, Url};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore, SemaphorePermit};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::yield_now;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -61,23 +61,22 @@ struct ClientState {
 /// The limits on what is in flight or in memory.
 struct Limits {
     max_requests: usize,
-    requests: Semaphore,
+    requests: Arc<Semaphore>,
     max_deletions: usize,
-    deletions: Semaphore,
+    deletions: Arc<Semaphore>,
     large: Arc<Semaphore>,
 }
 
-/// The permission for one request, of the handle's share and of the process.
-pub type Permit<'a> = (Option<SemaphorePermit<'a>>, SemaphorePermit<'a>);
-
-/// The right to have one large answer in memory, of the handle's share and of the process.
-pub(super) type Large = Vec<OwnedSemaphorePermit>;
+/// The permission for one request, or for one large answer in memory, of the handle's share and of the process.
+pub struct Permit {
+    _held: Vec<OwnedSemaphorePermit>,
+}
 
 /// The body of an answer.
 pub(super) struct Whole {
     pub(super) text: Bytes,
     /// Kept until the text is dropped.
-    _large: Large,
+    _large: Option<Permit>,
 }
 
 /// An object and the time at which the API server sent it.
@@ -182,7 +181,7 @@ impl Client {
         name: &str,
         keep: impl FnOnce(T) -> K,
     ) -> Result<Answer<K>, Error> {
-        self.answer(self.request(Method::GET, Action::on("get", resource, name)), keep).await
+        self.answer_and_keep(self.request(Method::GET, Action::on("get", resource, name)), keep).await
     }
 
     /// Replaces one object, if its resourceVersion is still the one in `object`.
@@ -192,7 +191,7 @@ impl Client {
         name: &str,
         object: &impl Serialize,
     ) -> Result<Answer<T>, Error> {
-        self.answer(with_json(self.request(Method::PUT, Action::on("update", resource, name)), object)?, |it| it).await
+        self.answer(with_json(self.request(Method::PUT, Action::on("update", resource, name)), object)?).await
     }
 
     /// Replaces the status of one object, if its resourceVersion is still the one in `object`.
@@ -206,7 +205,7 @@ impl Client {
         object: &impl Serialize,
     ) -> Result<Answer<T>, Error> {
         let action = Action::on("update", resource, name).of("status");
-        self.answer(with_json(self.request(Method::PUT, action), object)?, |it| it).await
+        self.answer(with_json(self.request(Method::PUT, action), object)?).await
     }
 
     /// Creates one object.
@@ -218,7 +217,7 @@ impl Client {
         resource: Resource,
         object: &impl Serialize,
     ) -> Result<Answer<T>, Error> {
-        self.answer(with_json(self.request(Method::POST, Action::new("create", resource)), object)?, |it| it).await
+        self.answer(with_json(self.request(Method::POST, Action::new("create", resource)), object)?).await
     }
 
     /// Waits for permission to delete or evict one pod. Deletions do not count towards the limit of other requests: a
@@ -226,7 +225,7 @@ impl Client {
     ///
     /// # Errors
     /// [`Cause::Stopped`].
-    pub async fn deletion_permit(&self) -> Result<Permit<'_>, Error> {
+    pub async fn deletion_permit(&self) -> Result<Permit, Error> {
         self.permit(|limits| &limits.deletions, &Action::new("delete", PODS)).await
     }
 
@@ -234,7 +233,7 @@ impl Client {
     ///
     /// # Errors
     /// [`Cause::Stopped`].
-    pub(super) async fn request_permit(&self, action: &Action) -> Result<Permit<'_>, Error> {
+    pub(super) async fn request_permit(&self, action: &Action) -> Result<Permit, Error> {
         self.permit(|limits| &limits.requests, action).await
     }
 
@@ -244,7 +243,7 @@ impl Client {
     /// [`Cause`] says what the caller can do. [`Cause::Conflict`]: the pod does not match `only`.
     pub async fn delete(
         &self,
-        _permit: Permit<'_>,
+        _permit: Permit,
         name: &str,
         only: Preconditions<'_>,
         grace: Option<u32>,
@@ -261,7 +260,7 @@ impl Client {
     /// now.
     pub async fn evict(
         &self,
-        _permit: Permit<'_>,
+        _permit: Permit,
         name: &str,
         only: Preconditions<'_>,
         grace: Option<u32>,
@@ -300,34 +299,36 @@ impl Client {
         Ok(())
     }
 
-    /// The permit of the share comes first: who waits for it keeps nothing from others.
-    async fn permit(&self, of: fn(&Limits) -> &Semaphore, action: &Action) -> Result<Permit<'_>, Error> {
-        let permits = async {
-            let of_share = match &self.share {
-                Some(share) => Some(of(share).acquire().await?),
-                None => None,
-            };
-            Ok((of_share, of(&self.shared.limits).acquire().await?))
-        };
-        let permits = self.stop.run_until_cancelled(permits).await.and_then(Result::<_, AcquireError>::ok);
+    async fn permit(&self, of: fn(&Limits) -> &Arc<Semaphore>, action: &Action) -> Result<Permit, Error> {
+        let permit = self.stop.run_until_cancelled(self.acquire(of)).await;
         // The permit may have come free as the handle was stopped.
         self.check_stop(action)?;
-        permits.ok_or_else(|| action.failed(Cause::Stopped))
+        permit.ok_or_else(|| action.failed(Cause::Stopped))
     }
 
-    /// Waits until few other large answers are in memory, as [`permit`](Self::permit) does, also when the client is
-    /// stopped: the request is under way.
-    pub(super) async fn large(&self) -> Large {
-        let mut permits = Large::new();
-        for limits in self.share.iter().map(|share| &**share).chain([&self.shared.limits]) {
-            permits.extend(Arc::clone(&limits.large).acquire_owned().await);
-        }
+    /// Waits until few other large answers are in memory, also when the client is stopped: the request is under way.
+    pub(super) async fn large(&self) -> Permit {
+        let permit = self.acquire(|limits| &limits.large).await;
         // One that has come already would be decoded in the poll in which the one before it was.
         yield_now().await;
-        permits
+        permit
     }
 
-    async fn answer<T: DeserializeOwned, K>(
+    /// The permit of the share comes first: who waits for it keeps nothing from others.
+    async fn acquire(&self, of: fn(&Limits) -> &Arc<Semaphore>) -> Permit {
+        let mut held = Vec::new();
+        for limits in self.share.iter().map(|share| &**share).chain([&self.shared.limits]) {
+            // It fails only when the semaphore is closed, and none is.
+            held.extend(Arc::clone(of(limits)).acquire_owned().await);
+        }
+        Permit { _held: held }
+    }
+
+    async fn answer<T: DeserializeOwned>(&self, request: Request) -> Result<Answer<T>, Error> {
+        self.answer_and_keep(request, |value| value).await
+    }
+
+    async fn answer_and_keep<T: DeserializeOwned, K>(
         &self,
         request: Request,
         keep: impl FnOnce(T) -> K,
@@ -353,14 +354,16 @@ impl Client {
     }
 
     async fn read(&self, mut chunks: Body) -> Result<Whole, Cause> {
-        let (mut text, mut large) = (BytesMut::new(), Large::new());
-        if let Err(too_long) = append(&mut text, &mut chunks, LARGE).await {
-            if too_long != Cause::TooLong {
-                return Err(too_long);
+        let mut text = BytesMut::new();
+        let large = match append(&mut text, &mut chunks, LARGE).await {
+            Ok(()) => None,
+            Err(Cause::TooLong) => {
+                let large = self.large().await;
+                append(&mut text, &mut chunks, MAX_ANSWER).await?;
+                Some(large)
             }
-            large = self.large().await;
-            append(&mut text, &mut chunks, MAX_ANSWER).await?;
-        }
+            Err(broken) => return Err(broken),
+        };
         Ok(Whole { text: text.freeze(), _large: large })
     }
 
@@ -451,9 +454,9 @@ impl Limits {
     fn new(requests: usize, deletions: usize, large: usize) -> Self {
         Self {
             max_requests: requests,
-            requests: Semaphore::new(requests),
+            requests: Arc::new(Semaphore::new(requests)),
             max_deletions: deletions,
-            deletions: Semaphore::new(deletions),
+            deletions: Arc::new(Semaphore::new(deletions)),
             large: Arc::new(Semaphore::new(large)),
         }
     }

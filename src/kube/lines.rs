@@ -5,7 +5,7 @@ use futures_util::StreamExt;
 use tokio::time::{Instant, timeout_at};
 use tokio_util::codec::{Decoder, LinesCodec};
 
-use super::client::{Client, LARGE, Large, MAX_ANSWER, TIMEOUT};
+use super::client::{Client, LARGE, MAX_ANSWER, Permit, TIMEOUT};
 use super::error::Cause;
 use super::transport::Body;
 
@@ -20,7 +20,7 @@ pub struct Lines {
     /// What has arrived and is not a line yet: at most one line and one chunk.
     buffer: BytesMut,
     /// What a long line holds, and others wait for, until it is complete, and when it must be.
-    large: Option<(Large, Instant)>,
+    large: Option<(Permit, Instant)>,
 }
 
 impl Lines {
@@ -71,23 +71,15 @@ impl Lines {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
     use std::time::Duration;
 
     use bytes::Bytes;
     use futures_util::stream;
-    use tokio_util::sync::CancellationToken;
 
     use super::*;
-    use crate::kube::transport::KubectlProxy;
-
-    fn client() -> Client {
-        let (proxy, base) = (Box::new(KubectlProxy::new().unwrap()), "http://127.0.0.1:1".parse().unwrap());
-        Client::new(proxy, base, 1, 1, Arc::default(), CancellationToken::new())
-    }
 
     fn lines(chunks: impl IntoIterator<Item = &'static [u8], IntoIter: Send + 'static>) -> Lines {
-        lines_with(Some(client()), chunks)
+        lines_with(Some(Client::unconnected()), chunks)
     }
 
     fn lines_with(
@@ -110,7 +102,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_line_over_the_limit_is_an_error_and_is_not_collected() {
         let chunk: &[u8] = &[b'x'; 16 << 10];
-        for (client, max) in [(Some(client()), MAX_ANSWER), (None, LARGE)] {
+        for (client, max) in [(Some(Client::unconnected()), MAX_ANSWER), (None, LARGE)] {
             let mut lines = lines_with(client, std::iter::repeat_n(chunk, 2 * max / chunk.len()));
             assert!(matches!(lines.next().await, Err(Cause::Undecodable(_))));
             assert!(lines.buffer.len() <= max + chunk.len());
@@ -120,7 +112,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_long_line_takes_no_memory_once_it_has_been_read() {
         let chunk: &[u8] = &[b'x'; 1 << 20];
-        let (mut lines, length) = first(&client(), chunk).await;
+        let (mut lines, length) = first(&Client::unconnected(), chunk).await;
         assert_eq!(length, Ok(Some(chunk.len())));
         assert!(tokio::time::timeout(Duration::from_secs(1), lines.next()).await.is_err());
         assert_eq!(lines.buffer.capacity(), 0);
@@ -128,7 +120,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_long_line_waits_for_another_at_most_until_that_has_stalled() {
-        let (client, chunk): (_, &[u8]) = (client().divided().within(&"a".into()), &[b'x'; 1 << 20]);
+        let (client, chunk): (_, &[u8]) = (Client::unconnected().divided().within(&"a".into()), &[b'x'; 1 << 20]);
         let stalled = stream::iter([Ok(Bytes::from_static(chunk))]).chain(stream::pending()).boxed();
         let mut stalled = Lines::new(Some(client.clone()), stalled, Instant::now() + Duration::from_secs(600));
         let began = Instant::now();
