@@ -104,13 +104,13 @@ pub fn proxy_args(deployment: &Value, namespace: &str, own: &str) -> Vec<String>
             own.to_owned()
         }
     };
-    let env: Vec<&Value> = proxy["env"].as_array().unwrap().iter().collect();
-    let expanded = |arg: &str, variable: &&Value| {
+    let expanded = |arg: String, variable: &Value| {
         arg.replace(&format!("$({})", variable["name"].as_str().unwrap()), &value_of(variable))
     };
+    let env = proxy["env"].as_array().unwrap();
     let args = proxy["args"].as_array().unwrap()[1..].iter().map(|arg| arg.as_str().unwrap());
     let narrowing = args.filter(|arg| !arg.starts_with("--address=") && !arg.starts_with("--port="));
-    narrowing.map(|arg| env.iter().fold(arg.to_owned(), |arg, variable| expanded(&arg, variable))).collect()
+    narrowing.map(|arg| env.iter().fold(arg.to_owned(), expanded)).collect()
 }
 
 /// Starts the operator's proxy for a namespace in which the operator has its rights.

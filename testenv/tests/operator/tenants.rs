@@ -30,23 +30,13 @@ fn sources(kind: &str, monitor: usize) -> Value {
     (0..SOURCES).map(source).collect()
 }
 
-async fn monitor(fixture: &Fixture, name: &str, sources: Value) {
-    let spec = json!({"sources": sources, "podSelector": {"app": NAME}, "quietPeriodSeconds": 0});
-    let object =
-        json!({"apiVersion": "magalix.com/v1", "kind": "ConfigMonitor", "metadata": {"name": name}, "spec": spec});
-    fixture.create("configmonitors", object).await;
-}
-
-/// Writes characters that JSON escapes with six bytes each: as many as a control plane with JSON in etcd takes.
-async fn write_large(fixture: &Fixture, name: &str, character: char) {
-    fixture.edit(name, &character.to_string().repeat(300_000)).await;
-}
-
-/// Writes all ConfigMaps of the hostile ConfigMonitors.
+/// Writes to all ConfigMaps of the hostile ConfigMonitors characters that JSON escapes with six bytes each: as many as a
+/// control plane with JSON in etcd takes.
 async fn write_all(hostile: &Fixture, character: char) {
+    let large = character.to_string().repeat(300_000);
     for monitor in 0..MONITORS {
         for number in 0..SOURCES {
-            write_large(hostile, &format!("configmap-{monitor}-{number}"), character).await;
+            hostile.edit(&format!("configmap-{monitor}-{number}"), &large).await;
         }
     }
 }
@@ -88,11 +78,13 @@ async fn a_hostile_namespace_takes_no_memory_places_or_probes_from_others() {
     hostile.deployment(NAME, 2, json!({"app": NAME})).await;
     write_all(hostile, '\u{1}').await;
     for number in 0..MONITORS {
-        monitor(hostile, &format!("large-{number}"), sources("configMap", number)).await;
+        let large = json!({"configMap": null, "sources": sources("configMap", number)});
+        hostile.create_monitor(&format!("large-{number}"), large).await;
     }
     // Without any right on Secrets, and as many as are watched one by one in all namespaces.
     for number in 0..MONITORS {
-        monitor(hostile, &format!("secrets-{number}"), sources("secret", number)).await;
+        let secrets = json!({"configMap": null, "sources": sources("secret", number)});
+        hostile.create_monitor(&format!("secrets-{number}"), secrets).await;
     }
     let keeper_of_secret = &friends[0];
     let namespaces: Vec<&str> = fixtures.iter().map(|fixture| &*fixture.namespace).collect();
@@ -121,10 +113,9 @@ async fn a_hostile_namespace_takes_no_memory_places_or_probes_from_others() {
     });
 
     // Only the named Secret may be watched.
-    let rule =
-        |verbs: &[&str]| json!({"apiGroups": [""], "resources": ["secrets"], "resourceNames": ["key"], "verbs": verbs});
-    let role = json!({"metadata": {"name": "secret"}, "rules": [rule(&["get", "list", "watch"])]});
-    keeper_of_secret.create("roles", role).await;
+    let verbs = ["get", "list", "watch"];
+    let rule = json!({"apiGroups": [""], "resources": ["secrets"], "resourceNames": ["key"], "verbs": verbs});
+    keeper_of_secret.create("roles", json!({"metadata": {"name": "secret"}, "rules": [rule]})).await;
     keeper_of_secret.bind("secret", &hostile.namespace).await;
     keeper_of_secret.create("secrets", json!({"metadata": {"name": "key"}, "stringData": {"key": "one"}})).await;
     keeper_of_secret
