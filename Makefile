@@ -149,6 +149,7 @@ tools: rust go
 chart: rust go
 	cp crd.yml deploy/monitoring/rules.yml deploy/monitoring/dashboard.json charts/configmonitor-operator/files/
 	mkdir -p charts/configmonitor-operator/files/policies && cp deploy/policies/*.yml charts/configmonitor-operator/files/policies/
+	mkdir -p charts/configmonitor-operator/files/surge && cp deploy/surge/policy.yml charts/configmonitor-operator/files/surge/
 	"$$(cargo run --quiet --locked -p testenv --bin prepare -- --tool helm-docs)" --chart-search-root charts
 
 go:

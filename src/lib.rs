@@ -46,7 +46,7 @@ pub enum End {
 pub async fn run(options: Options, shutdown: CancellationToken) -> Result<End, Box<dyn std::error::Error>> {
     let (namespaces, candidacy) = (options.namespaces(), options.candidacy());
     let metrics = Arc::new(Metrics::new(options.metrics_per_configmonitor));
-    let Options { proxy_url, pod_uid, delete_concurrency, request_concurrency, listen, .. } = options;
+    let Options { proxy_url, pod_uid, delete_concurrency, request_concurrency, surge, listen, .. } = options;
     let listener = TcpListener::bind(listen).await.map_err(|error| format!("cannot listen on {listen}: {error}"))?;
     let listen = listener.local_addr().unwrap_or(listen);
     let version = env!("CARGO_PKG_VERSION");
@@ -70,7 +70,7 @@ pub async fn run(options: Options, shutdown: CancellationToken) -> Result<End, B
     let own_pod = pod_uid.as_deref().map(Uid::from);
     let (synced, receiver) = watch::channel(Synced::default());
     let work = async {
-        controller::run(client, namespaces, own_pod, &synced, elected.clone()).await;
+        controller::run(client, namespaces, own_pod, surge, &synced, elected.clone()).await;
         finished.cancel();
     };
     let lead = async {

@@ -10,7 +10,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use reqwest::Url;
 use tracing_subscriber::filter::{LevelFilter, Targets};
 
-use crate::controller::{Excluded, Namespaces};
+use crate::controller::{Excluded, NamespaceSelector, Namespaces};
 use crate::election::identity;
 use crate::kube::names::is_dns_label;
 use crate::kube::transport::UNIX;
@@ -55,6 +55,9 @@ pub struct Options {
         value_delimiter = ','
     )]
     pub(crate) exclude_namespaces: Vec<Excluded>,
+    /// Labels that namespaces must have with --all-namespaces: KEY=VALUE, KEY!=VALUE, KEY or !KEY.
+    #[arg(long, env = "CONFIGMONITOR_NAMESPACE_SELECTOR", value_name = "LABEL,...", requires = "all_namespaces")]
+    pub(crate) namespace_selector: Option<NamespaceSelector>,
     /// UID of the operator's own pod, which is never deleted.
     #[arg(long, env = "POD_UID", value_name = "UID")]
     pub(crate) pod_uid: Option<String>,
@@ -70,6 +73,9 @@ pub struct Options {
     /// Maximum number of other requests in flight. Watches and their lists do not count.
     #[arg(long, env = "CONFIGMONITOR_REQUEST_CONCURRENCY", value_name = "N", default_value = "32")]
     pub(crate) request_concurrency: NonZeroU16,
+    /// Hand pods over for spec.maxSurge. Needs the rights of the Component deploy/surge.
+    #[arg(long, env = "CONFIGMONITOR_SURGE")]
+    pub(crate) surge: bool,
     /// Address of the probes, /livez and /readyz, and of /metrics.
     #[arg(long, env = "CONFIGMONITOR_LISTEN", value_name = "ADDRESS:PORT", default_value = "0.0.0.0:8080")]
     pub(crate) listen: SocketAddr,
@@ -105,7 +111,8 @@ pub enum Stop {
 impl Options {
     pub(crate) fn namespaces(&self) -> Namespaces {
         if self.all_namespaces {
-            return Namespaces::AllBut(self.exclude_namespaces.clone());
+            let (excluded, selector) = (self.exclude_namespaces.clone(), self.namespace_selector.clone());
+            return Namespaces::All { excluded, selector };
         }
         Namespaces::Named(self.namespace.iter().cloned().collect::<BTreeSet<_>>().into_iter().collect())
     }
@@ -205,8 +212,10 @@ mod tests {
         let defaults = ["kube-system", "kube-node-lease", "kube-public"];
         assert_eq!(
             namespaces(&["--all-namespaces", "--namespace", "a"]),
-            Namespaces::AllBut(defaults.map(|name| name.parse().expect("valid")).into())
+            Namespaces::All { excluded: defaults.map(|name| name.parse().expect("valid")).into(), selector: None }
         );
+        let labelled = namespaces(&["--all-namespaces", "--exclude-namespaces=", "--namespace-selector=a=b,!c"]);
+        assert_eq!(labelled.to_string(), "all but  with a=b,!c");
     }
 
     #[test]
@@ -230,6 +239,8 @@ mod tests {
             (["--namespace", "Not A Name"], "--namespace"),
             (["--namespace", "a||b"], "--namespace"),
             (["--exclude-namespaces", "a*b"], "--exclude-namespaces"),
+            (["--namespace-selector", "a in (b)"], "--namespace-selector"),
+            (["--namespace-selector", "a=b"], "--all-namespaces"),
             (["--listen", "8080"], "--listen"),
             (["--delete-concurrency", "0"], "--delete-concurrency"),
             (["--request-concurrency", "many"], "--request-concurrency"),

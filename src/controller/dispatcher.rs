@@ -1,15 +1,15 @@
 //! Dispatches the events of the watches to namespaces. Each namespace has its own index, and a `Shared` for its
 //! keepers.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Instant;
 
-use tracing::warn;
+use tracing::{info, warn};
 
 use super::index::{Change, Index};
 use super::limits::Limits;
-use super::namespaces::Namespaces;
+use super::namespaces::{Namespaces, Selected};
 use super::shared::Shared;
 use super::watches::{Scope, Target, Update};
 use crate::kube::Uid;
@@ -22,7 +22,11 @@ use crate::monitor::content::Kind;
 pub(crate) struct Dispatcher {
     client: Client,
     namespaces: Namespaces,
+    /// `None` without a selector.
+    selected: Option<Selected>,
     own_pod: Option<Uid>,
+    /// Whether pods may be handed over.
+    surges: bool,
     pub(crate) limits: Arc<Limits>,
     /// If all namespaces are watched, those with ConfigMonitors, and those whose last keepers stop: a new keeper there
     /// must know what they deleted.
@@ -43,13 +47,41 @@ pub(crate) struct Changes {
 }
 
 impl Dispatcher {
-    pub(crate) fn new(client: Client, namespaces: Namespaces, own_pod: Option<Uid>, limits: Limits) -> Self {
+    pub(crate) fn new(
+        client: Client,
+        namespaces: Namespaces,
+        own_pod: Option<Uid>,
+        surges: bool,
+        limits: Limits,
+    ) -> Self {
         let one_by_one = namespaces.each().into_iter().map(|namespace| (namespace, false)).collect();
-        Self { client, namespaces, own_pod, limits: Arc::new(limits), by_name: BTreeMap::new(), one_by_one }
+        let selected = namespaces.selector().map(|_| Selected::default());
+        let (limits, by_name) = (Arc::new(limits), BTreeMap::new());
+        Self { client, namespaces, selected, own_pod, surges, limits, by_name, one_by_one }
     }
 
     pub(crate) fn config_monitors(&self) -> usize {
         self.by_name.values().map(|state| state.index.len()).sum()
+    }
+
+    /// Returns the watches that should be open. With a selector, ConfigMonitors wait for the namespaces.
+    pub(crate) fn scopes(&self) -> BTreeSet<Scope> {
+        let are_known = self.selected.as_ref().is_none_or(Selected::are_known);
+        let may_open =
+            |scope: &Scope| are_known || !matches!(scope.target, Target::ConfigMonitors | Target::HandedOver);
+        let handed_over = self.namespaces.each().into_iter().filter(|_| self.surges);
+        let handed_over = handed_over.map(|namespace| Scope { namespace, target: Target::HandedOver });
+        self.namespaces.scopes().into_iter().chain(handed_over).filter(may_open).chain(self.secrets()).collect()
+    }
+
+    /// Returns when ConfigMonitors must be listed anew, because a namespace was selected.
+    pub(crate) fn list_due(&self) -> Option<Instant> {
+        self.selected.as_ref()?.list_due()
+    }
+
+    /// Takes that ConfigMonitors are listed from now on.
+    pub(crate) fn list(&mut self, now: Instant) {
+        self.selected.iter_mut().for_each(|selected| selected.list(now));
     }
 
     /// Returns the watches on Secrets that should be open: none while no ConfigMonitor names a Secret.
@@ -72,6 +104,9 @@ impl Dispatcher {
     /// Returns whether the watches on Secrets must change, and the changes for the keepers.
     pub(crate) fn handle(&mut self, scope: &Scope, update: Update, now: Instant) -> (bool, Vec<Changes>) {
         let mut secrets_changed = false;
+        if let (Target::ConfigMonitors, Some(selected)) = (&scope.target, &mut self.selected) {
+            selected.observe_monitors(&update);
+        }
         if scope.target == Target::All(Kind::Secret)
             && let Some(one_by_one) = self.one_by_one.get_mut(&scope.namespace)
         {
@@ -97,6 +132,17 @@ impl Dispatcher {
                     .dispatch(scope, event, namespace, |index, event| index.handle_source(&scope.target, event, now));
                 allowed.into_iter().chain(update).collect()
             }
+            Update::Namespace(event) => {
+                warn_of_undecodable(scope, &event);
+                self.select(event, now)
+            }
+            Update::HandedOver(event) => {
+                let namespace = |pod: &mut MetadataOnly| std::mem::take(&mut pod.metadata.namespace);
+                self.dispatch(scope, event, namespace, |_, event| match event {
+                    Event::Listed(_) | Event::Applied(_) => vec![Change::LookAfter],
+                    _ => Vec::new(),
+                })
+            }
             Update::Refused(error) if self.keepers_report_refusal(scope) => {
                 self.in_each(self.within(scope), |index| index.handle_refusal(&scope.target, error.as_ref()))
             }
@@ -105,6 +151,9 @@ impl Dispatcher {
         let (mut follow_ups, mut is_one_empty) = (Vec::new(), false);
         for (name, changes) in touched {
             let Some(state) = self.by_name.get_mut(&name) else { continue };
+            if scope.target == Target::ConfigMonitors {
+                state.shared.handovers.ring_if_any();
+            }
             secrets_changed |= state.index.take_secrets_changed();
             is_one_empty |= state.index.len() == 0;
             if !changes.is_empty() {
@@ -117,6 +166,31 @@ impl Dispatcher {
         (secrets_changed, follow_ups)
     }
 
+    /// Stops the keepers of namespaces that have lost their labels.
+    fn select(&mut self, event: Event<MetadataOnly>, now: Instant) -> Vec<(Arc<str>, Vec<Change>)> {
+        if let Event::Listed(Ok(namespace)) | Event::Applied(Ok(namespace)) = &event
+            && !self.namespaces.include(&namespace.metadata.name)
+        {
+            return Vec::new();
+        }
+        let Some(selected) = &mut self.selected else { return Vec::new() };
+        let mut left = selected.observe(event, now);
+        left.retain(|name| self.by_name.contains_key(name));
+        for namespace in &left {
+            info!(%namespace, "namespace no longer selected");
+            self.state(namespace).shared.handovers.leave_alone();
+        }
+        self.in_each(left, Index::clear)
+    }
+
+    /// Returns whether the operator works in this namespace, if a watch covers it.
+    fn serves(&self, namespace: &str) -> bool {
+        match &self.selected {
+            Some(selected) => selected.contain(namespace),
+            None => self.namespaces.include(namespace),
+        }
+    }
+
     /// Returns whether the ConfigMonitors report the refusal of a watch. Without the right to watch all Secrets, each
     /// Secret has its own watch. If no watch on ConfigMaps is allowed, the operator is not ready instead.
     fn keepers_report_refusal(&self, scope: &Scope) -> bool {
@@ -124,7 +198,7 @@ impl Dispatcher {
             // Otherwise this watch is about to be closed.
             Target::One(_) => self.one_by_one.get(&scope.namespace).or(self.one_by_one.get(&None)) == Some(&true),
             Target::All(kind) => !kind.is_confidential() && self.one_by_one.len() > 1,
-            Target::ConfigMonitors => false,
+            Target::ConfigMonitors | Target::Namespaces(_) | Target::HandedOver => false,
         }
     }
 
@@ -137,26 +211,18 @@ impl Dispatcher {
         namespace_of: impl Fn(&mut T) -> String,
         mut handle: impl FnMut(&mut Index, Event<T>) -> Vec<Change>,
     ) -> Vec<(Arc<str>, Vec<Change>)> {
-        let is_new_monitor =
-            scope.target == Target::ConfigMonitors && matches!(event, Event::Listed(_) | Event::Applied(_));
-        match &mut event {
-            Event::Listed(Ok(object)) | Event::Applied(Ok(object)) | Event::Deleted(Ok(object)) => {
-                let name = scope.namespace.clone().unwrap_or_else(|| namespace_of(object).into());
-                let is_known = is_new_monitor || self.by_name.contains_key(&name);
-                if !is_known || !self.namespaces.include(&name) {
-                    return Vec::new();
-                }
-                let changes = handle(&mut self.state(&name).index, event);
-                return vec![(name, changes)];
+        let is_new = matches!(scope.target, Target::ConfigMonitors | Target::HandedOver)
+            && matches!(event, Event::Listed(_) | Event::Applied(_));
+        if let Event::Listed(Ok(object)) | Event::Applied(Ok(object)) | Event::Deleted(Ok(object)) = &mut event {
+            let name = scope.namespace.clone().unwrap_or_else(|| namespace_of(object).into());
+            let is_known = is_new || self.by_name.contains_key(&name);
+            if !is_known || !self.serves(&name) {
+                return Vec::new();
             }
-            Event::Listed(Err(error)) | Event::Applied(Err(error)) | Event::Deleted(Err(error)) => {
-                let Undecodable { name, namespace, error } = error;
-                let (resource, namespace) =
-                    (scope.target.resource().plural, scope.namespace.as_deref().or(namespace.as_deref()));
-                warn!(namespace, resource, name, error, "object cannot be decoded; keeping its last known state");
-            }
-            Event::Reset | Event::Synced => {}
+            let changes = handle(&mut self.state(&name).index, event);
+            return vec![(name, changes)];
         }
+        warn_of_undecodable(scope, &event);
         self.in_each(self.within(scope), |index| handle(index, event.clone()))
     }
 
@@ -182,10 +248,20 @@ impl Dispatcher {
     /// Creates the state if the namespace has none.
     fn state(&mut self, name: &Arc<str>) -> &mut NamespaceState {
         let make = || {
-            let shared = Shared::new(self.client.within(name), self.own_pod.clone(), Arc::clone(&self.limits));
+            let shared =
+                Shared::new(self.client.within(name), self.own_pod.clone(), self.surges, Arc::clone(&self.limits));
             NamespaceState { index: Index::default(), shared: Arc::new(shared) }
         };
         self.by_name.entry(Arc::clone(name)).or_insert_with(make)
+    }
+}
+
+fn warn_of_undecodable<T>(scope: &Scope, event: &Event<T>) {
+    if let Event::Listed(Err(error)) | Event::Applied(Err(error)) | Event::Deleted(Err(error)) = event {
+        let Undecodable { name, namespace, error } = error;
+        let (resource, namespace) =
+            (scope.target.resource().plural, scope.namespace.as_deref().or(namespace.as_deref()));
+        warn!(namespace, resource, name, error, "object cannot be decoded; keeping its last known state");
     }
 }
 
@@ -199,7 +275,7 @@ mod tests {
     use tokio_util::sync::CancellationToken;
 
     fn dispatcher(namespaces: Namespaces) -> Dispatcher {
-        Dispatcher::new(Client::unconnected(), namespaces, None, Limits::new(CancellationToken::new()))
+        Dispatcher::new(Client::unconnected(), namespaces, None, false, Limits::new(CancellationToken::new()))
     }
 
     fn monitor(namespace: &str, uid: &str, source: &str) -> ConfigMonitor {
@@ -220,6 +296,7 @@ mod tests {
                 Change::Start(..) => "start",
                 Change::Notify(..) => "notify",
                 Change::Stop(_) => "stop",
+                Change::LookAfter => "look after",
             };
             let (_, follow_ups) = self.handle(&Scope { namespace: None, target }, update, Instant::now());
             let words = |Changes { shared, changes }: &Changes| {
@@ -240,7 +317,7 @@ mod tests {
 
     #[test]
     fn an_event_concerns_the_namespace_of_its_object_and_a_list_all_namespaces() {
-        let mut dispatcher = dispatcher(Namespaces::AllBut(Vec::new()));
+        let mut dispatcher = dispatcher(Namespaces::All { excluded: Vec::new(), selector: None });
         assert!(dispatcher.config_map(Event::Applied(Ok(object("x")))).is_empty() && dispatcher.by_name.is_empty());
         for namespace in ["x", "y"] {
             let start = dispatcher.monitor(Event::Applied(Ok(monitor(namespace, namespace, "configMap"))));
@@ -266,7 +343,7 @@ mod tests {
 
     #[test]
     fn nothing_of_an_excluded_namespace_is_kept() {
-        let mut dispatcher = dispatcher(Namespaces::AllBut(vec!["kube-*".parse().unwrap()]));
+        let mut dispatcher = dispatcher(Namespaces::All { excluded: vec!["kube-*".parse().unwrap()], selector: None });
         for namespace in ["kube-system", "x"] {
             dispatcher.monitor(Event::Applied(Ok(monitor(namespace, namespace, "configMap"))));
         }
@@ -274,8 +351,32 @@ mod tests {
     }
 
     #[test]
+    fn the_keepers_of_a_namespace_stop_when_it_is_no_longer_selected() {
+        let selector = Some("served".parse().unwrap());
+        let mut dispatcher = dispatcher(Namespaces::All { excluded: Vec::new(), selector });
+        let namespace = || {
+            let (namespace, name) = (String::new(), "x".to_owned());
+            Ok(MetadataOnly { metadata: Metadata { namespace, name, resource_version: "7".into() } })
+        };
+        let of_namespaces = || Target::Namespaces("served".into());
+        for event in [Event::Reset, Event::Listed(namespace()), Event::Synced] {
+            assert!(dispatcher.update(of_namespaces(), Update::Namespace(event)).is_empty());
+        }
+        assert_eq!(dispatcher.monitor(Event::Applied(Ok(monitor("x", "1", "secret")))), ["x start"]);
+        assert!(dispatcher.monitor(Event::Applied(Ok(monitor("y", "2", "secret")))).is_empty());
+        let all = Scope { namespace: None, target: of_namespaces() };
+        let gone = Update::Namespace(Event::Deleted(namespace()));
+        let (secrets_changed, stopped) = dispatcher.handle(&all, gone, Instant::now());
+        assert!(secrets_changed && dispatcher.secrets().next().is_none());
+        assert!(matches!(&stopped[0].changes[..], [Change::Stop(_)]), "one keeper");
+        assert!(dispatcher.monitor(Event::Applied(Ok(monitor("x", "1", "secret")))).is_empty());
+        assert!(dispatcher.config_map(Event::Applied(Ok(object("x")))).is_empty());
+        assert_eq!(dispatcher.config_monitors(), 0);
+    }
+
+    #[test]
     fn a_namespace_keeps_its_shared_state_until_its_last_keeper_has_stopped() {
-        let mut dispatcher = dispatcher(Namespaces::AllBut(Vec::new()));
+        let mut dispatcher = dispatcher(Namespaces::All { excluded: Vec::new(), selector: None });
         let applied = || Event::Applied(Ok(monitor("x", "1", "configMap")));
         dispatcher.monitor(applied());
         let keeper = Arc::clone(&dispatcher.by_name["x"].shared);
@@ -291,7 +392,7 @@ mod tests {
 
     #[test]
     fn secrets_are_watched_where_they_are_named_and_one_by_one_without_the_right_to_all() {
-        let mut dispatcher = dispatcher(Namespaces::AllBut(Vec::new()));
+        let mut dispatcher = dispatcher(Namespaces::All { excluded: Vec::new(), selector: None });
         dispatcher.monitor(Event::Applied(Ok(monitor("x", "1", "configMap"))));
         assert_eq!(dispatcher.secrets().count(), 0);
         let all = Scope { namespace: None, target: Target::All(Kind::Secret) };

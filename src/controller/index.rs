@@ -25,6 +25,8 @@ pub(crate) enum Change {
     Start(Box<ConfigMonitor>, Latest),
     Notify(Uid, Latest),
     Stop(Uid),
+    /// Look after the pods of the namespace that are handed over.
+    LookAfter,
 }
 
 #[derive(Debug, Default)]
@@ -92,6 +94,13 @@ impl Index {
 
     pub(crate) fn secrets(&self) -> impl Iterator<Item = &SourceName> {
         self.sources.keys().filter(|name| name.kind.is_confidential())
+    }
+
+    /// Forgets everything, and stops all keepers.
+    pub(crate) fn clear(&mut self) -> Vec<Change> {
+        let secrets_changed = self.secrets_changed || self.secrets().next().is_some();
+        let before = std::mem::replace(self, Self { secrets_changed, ..Self::default() });
+        before.monitors.into_keys().map(Change::Stop).collect()
     }
 
     /// Handles the refusal of a watch on sources, or with `None` the end of the refusal.

@@ -5,6 +5,7 @@
 mod clock;
 mod context;
 mod dispatcher;
+mod handovers;
 mod index;
 mod keeper;
 mod latest;
@@ -28,6 +29,7 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
+use tokio::time::sleep_until;
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
@@ -39,9 +41,9 @@ use self::keeper::Keeper;
 use self::latest::Latest;
 use self::limits::Limits;
 use self::memory::Memory;
-pub use self::namespaces::{Excluded, Namespaces};
+pub use self::namespaces::{Excluded, NamespaceSelector, Namespaces};
 use self::shared::Shared;
-use self::watches::{Scope, Update, Watches};
+use self::watches::{Scope, Target, Update, Watches};
 use crate::kube::Uid;
 use crate::kube::backoff::Backoff;
 use crate::kube::client::Client;
@@ -75,9 +77,12 @@ impl Synced {
     fn observe(&mut self, scope: &Scope, update: &Update) -> bool {
         let Some(WatchState { is_synced, is_refused }) = self.0.get_mut(scope) else { return false };
         match update {
-            Update::Monitor(Event::Synced) | Update::Source(Event::Synced) => !std::mem::replace(is_synced, true),
+            Update::Monitor(Event::Synced)
+            | Update::Source(Event::Synced)
+            | Update::Namespace(Event::Synced)
+            | Update::HandedOver(Event::Synced) => !std::mem::replace(is_synced, true),
             Update::Refused(error) => std::mem::replace(is_refused, error.is_some()) != error.is_some(),
-            Update::Monitor(_) | Update::Source(_) => false,
+            Update::Monitor(_) | Update::Source(_) | Update::Namespace(_) | Update::HandedOver(_) => false,
         }
     }
 
@@ -132,23 +137,24 @@ struct Ended {
 }
 
 /// Runs until the client is stopped, and reports the state of the watches in `synced`. Until `elected` is cancelled,
-/// only watches are open.
+/// only watches are open. With `surges`, pods may be handed over.
 pub async fn run(
     client: Client,
     namespaces: Namespaces,
     own_pod: Option<Uid>,
+    surges: bool,
     synced: &watch::Sender<Synced>,
     elected: CancellationToken,
 ) {
     let client = if namespaces.are_several() { client.divided() } else { client };
-    let always = namespaces.scopes();
-    synced.send_replace(Synced::of(&always));
+    synced.send_replace(Synced::of(&namespaces.scopes()));
+    let mut dispatcher = Dispatcher::new(client.clone(), namespaces, own_pod, surges, Limits::new(elected));
     let mut watches = Watches::new(client.clone());
-    watches.set(&always);
-    let mut dispatcher = Dispatcher::new(client.clone(), namespaces, own_pod, Limits::new(elected));
+    watches.set(&dispatcher.scopes());
     let mut keepers = Keepers::new(client.clone());
     let (mut is_complete, mut secrets_changed) = (false, false);
     loop {
+        let list_due = dispatcher.list_due();
         tokio::select! {
             biased;
             () = client.stop().cancelled() => break,
@@ -165,8 +171,15 @@ pub async fn run(
             }
             // Last, after all pending updates: one list may name thousands of Secrets.
             () = std::future::ready(()), if secrets_changed => {
-                watches.set(&always.iter().cloned().chain(dispatcher.secrets()).collect());
+                watches.set(&dispatcher.scopes());
                 secrets_changed = false;
+            }
+            () = sleep_until(list_due.unwrap_or_else(timer_now).into()), if list_due.is_some() => {
+                dispatcher.list(timer_now());
+                for target in [Target::ConfigMonitors, Target::HandedOver] {
+                    watches.close(&Scope { namespace: None, target });
+                }
+                watches.set(&dispatcher.scopes());
             }
         }
     }
@@ -182,6 +195,11 @@ impl Keepers {
         self.ending.retain(|before| !before.signal.is_cancelled());
         for change in changes {
             match change {
+                Change::LookAfter => {
+                    if shared.handovers.ring() {
+                        self.tasks.spawn(handovers::run(Arc::clone(&shared)));
+                    }
+                }
                 Change::Start(monitor, latest) => self.start(&shared, *monitor, latest),
                 Change::Notify(uid, latest) => {
                     if let Some(handle) = self.handles.get(&uid) {
@@ -276,22 +294,22 @@ mod tests {
     }
 
     #[test]
-    fn the_operator_is_ready_once_both_first_lists_are_complete_and_not_while_a_watch_is_refused() {
-        let (mut synced, scopes) = synced(&Namespaces::AllBut(Vec::new()));
-        for (scope, why_not) in
-            scopes.iter().zip(["the ConfigMonitors are not listed yet", "the ConfigMaps are not listed yet"])
-        {
-            assert_eq!(synced.why_not_ready().as_deref(), Some(why_not));
+    fn the_operator_is_ready_once_all_first_lists_are_complete_and_not_while_a_watch_is_refused() {
+        let selector = Some("served".parse().unwrap());
+        let (mut synced, scopes) = synced(&Namespaces::All { excluded: Vec::new(), selector });
+        for (scope, objects) in scopes.iter().zip(["ConfigMonitors", "Namespaces", "ConfigMaps"]) {
+            assert_eq!(synced.why_not_ready(), Some(format!("the {objects} are not listed yet")));
             let update = match scope.target {
                 Target::ConfigMonitors => Update::Monitor(Event::Synced),
-                Target::All(_) | Target::One(_) => Update::Source(Event::Synced),
+                Target::Namespaces(_) => Update::Namespace(Event::Synced),
+                Target::All(_) | Target::One(_) | Target::HandedOver => Update::Source(Event::Synced),
             };
             assert!(synced.observe(scope, &update) && !synced.observe(scope, &update));
         }
         assert!(synced.is_complete());
-        assert!(synced.observe(&scopes[1], &refused()));
+        assert!(synced.observe(&scopes[2], &refused()));
         assert_eq!(synced.why_not_ready().as_deref(), Some("the right to list and watch ConfigMaps is missing"));
-        assert!(synced.observe(&scopes[1], &Update::Refused(None)) && synced.is_complete());
+        assert!(synced.observe(&scopes[2], &Update::Refused(None)) && synced.is_complete());
     }
 
     #[test]

@@ -4,23 +4,56 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-use super::watches::{Scope, Target};
-use crate::kube::names::is_dns_label;
+use super::watches::{Scope, Target, Update};
+use crate::kube::names::{is_dns_label, is_label_key, is_label_value};
+use crate::kube::objects::MetadataOnly;
+use crate::kube::unlisted::{Difference, Unlisted};
+use crate::kube::watch::Event;
 use crate::monitor::content::Kind;
+
+/// The least time between two lists of ConfigMonitors for new namespaces: each is of the whole cluster, and ends waves.
+const LIST_PAUSE: Duration = Duration::from_secs(10);
 
 /// The namespaces in which an operator works.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Namespaces {
     /// Only these namespaces.
     Named(Vec<Arc<str>>),
-    /// All namespaces but these.
-    AllBut(Vec<Excluded>),
+    /// All namespaces but some.
+    All {
+        /// The namespaces that are left out.
+        excluded: Vec<Excluded>,
+        /// The labels that the others have.
+        selector: Option<NamespaceSelector>,
+    },
 }
 
 /// A namespace that is left out, or, with an asterisk at the end, all whose names begin like this.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Excluded(Arc<str>);
+
+/// The labels of the namespaces to work in, as in the query parameter `labelSelector`: `KEY=VALUE`, `KEY!=VALUE`, `KEY`
+/// and `!KEY`, separated by commas.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NamespaceSelector(Arc<str>);
+
+impl FromStr for NamespaceSelector {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let is_valid = |requirement: &str| match requirement.split_once('=') {
+            Some((key, value)) => is_label_key(key.strip_suffix('!').unwrap_or(key)) && is_label_value(value),
+            None => is_label_key(requirement.strip_prefix('!').unwrap_or(requirement)),
+        };
+        if text.split(',').all(is_valid) {
+            Ok(Self(text.into()))
+        } else {
+            Err("use KEY=VALUE, KEY!=VALUE, KEY or !KEY, separated by commas".to_owned())
+        }
+    }
+}
 
 impl FromStr for Excluded {
     type Err = String;
@@ -53,9 +86,10 @@ impl fmt::Display for Namespaces {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Named(names) => f.write_str(&names.join(",")),
-            Self::AllBut(excluded) => {
+            Self::All { excluded, selector } => {
                 let excluded: Vec<&str> = excluded.iter().map(|Excluded(name)| &**name).collect();
-                write!(f, "all but {}", excluded.join(","))
+                write!(f, "all but {}", excluded.join(","))?;
+                selector.iter().try_for_each(|NamespaceSelector(labels)| write!(f, " with {labels}"))
             }
         }
     }
@@ -66,7 +100,7 @@ impl Namespaces {
     pub(super) fn each(&self) -> Vec<Option<Arc<str>>> {
         match self {
             Self::Named(names) => names.iter().cloned().map(Some).collect(),
-            Self::AllBut(_) => vec![None],
+            Self::All { .. } => vec![None],
         }
     }
 
@@ -74,7 +108,7 @@ impl Namespaces {
     pub(super) fn include(&self, namespace: &str) -> bool {
         match self {
             Self::Named(_) => true,
-            Self::AllBut(excluded) => !excluded.iter().any(|excluded| excluded.is(namespace)),
+            Self::All { excluded, .. } => !excluded.iter().any(|excluded| excluded.is(namespace)),
         }
     }
 
@@ -83,28 +117,161 @@ impl Namespaces {
         !matches!(self, Self::Named(names) if names.len() == 1)
     }
 
+    pub(super) fn selector(&self) -> Option<&NamespaceSelector> {
+        match self {
+            Self::Named(_) => None,
+            Self::All { selector, .. } => selector.as_ref(),
+        }
+    }
+
     /// Returns the watches that are always open.
     pub(crate) fn scopes(&self) -> BTreeSet<Scope> {
         let of_each = |namespace: Option<Arc<str>>| {
             [Target::ConfigMonitors, Target::All(Kind::ConfigMap)]
                 .map(|target| Scope { namespace: namespace.clone(), target })
         };
-        self.each().into_iter().flat_map(of_each).collect()
+        let of_namespaces = self.selector().map(|NamespaceSelector(labels)| Target::Namespaces(Arc::clone(labels)));
+        let of_namespaces = of_namespaces.map(|target| Scope { namespace: None, target });
+        self.each().into_iter().flat_map(of_each).chain(of_namespaces).collect()
+    }
+}
+
+/// The namespaces that a selector selects, by the watch on namespaces.
+#[derive(Default)]
+pub(super) struct Selected {
+    names: BTreeSet<Arc<str>>,
+    unlisted: Unlisted<Arc<str>>,
+    /// The first list is complete.
+    is_synced: bool,
+    /// ConfigMonitors are being listed.
+    is_listing: bool,
+    /// When a namespace was first selected since this list began. No event shows its ConfigMonitors.
+    behind_since: Option<Instant>,
+    /// When ConfigMonitors were last listed for a namespace.
+    listed: Option<Instant>,
+}
+
+impl Selected {
+    pub(super) fn contain(&self, namespace: &str) -> bool {
+        self.names.contains(namespace)
+    }
+
+    /// The first list of namespaces is complete.
+    pub(super) fn are_known(&self) -> bool {
+        self.is_synced
+    }
+
+    /// Returns the namespaces that are no longer selected.
+    pub(super) fn observe(&mut self, event: Event<MetadataOnly>, now: Instant) -> Vec<Arc<str>> {
+        if matches!(event, Event::Synced) && !std::mem::replace(&mut self.is_synced, true) {
+            // No ConfigMonitor was listed before.
+            self.behind_since = Some(now);
+        }
+        let name_of = |namespace: &MetadataOnly| namespace.metadata.name.as_str().into();
+        let left: BTreeSet<Arc<str>> = match self.unlisted.observe(event, || self.names.clone(), name_of) {
+            Difference::Exists(namespace) => {
+                if self.names.insert(name_of(&namespace)) {
+                    self.behind_since.get_or_insert(now);
+                }
+                return Vec::new();
+            }
+            Difference::Deleted(namespace) => [name_of(&namespace)].into(),
+            Difference::Complete(gone) => gone,
+            Difference::Nothing => return Vec::new(),
+        };
+        left.into_iter().filter(|name| self.names.remove(name)).collect()
+    }
+
+    pub(super) fn observe_monitors(&mut self, update: &Update) {
+        match update {
+            // A watch that is refused begins anew with a list.
+            Update::Monitor(Event::Reset) | Update::Refused(Some(_)) => self.is_listing = true,
+            Update::Monitor(Event::Synced) => self.is_listing = false,
+            _ => {}
+        }
+    }
+
+    /// Returns when ConfigMonitors must be listed for namespaces that are new here. One list ends before the next, and
+    /// they are `LIST_PAUSE` apart, however often labels change.
+    pub(super) fn list_due(&self) -> Option<Instant> {
+        let since = self.behind_since.filter(|_| self.is_synced && !self.is_listing)?;
+        Some(self.listed.map_or(since, |listed| since.max(listed + LIST_PAUSE)))
+    }
+
+    /// Takes that ConfigMonitors are listed from now on.
+    pub(super) fn list(&mut self, now: Instant) {
+        (self.is_listing, self.behind_since, self.listed) = (true, None, Some(now));
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
+    use crate::kube::error::Cause;
+    use crate::kube::{Action, NAMESPACES};
 
     #[test]
     fn namespaces_are_left_out_by_name_or_by_their_beginning() {
-        let all = Namespaces::AllBut(["kube-system", "gke-*", ""].map(|text| text.parse().unwrap()).into());
+        let all = Namespaces::All {
+            excluded: ["kube-system", "gke-*", ""].map(|text| text.parse().unwrap()).into(),
+            selector: None,
+        };
         let included = ["kube-system", "kube-system-2", "gke-x", "gk", "default"].map(|name| all.include(name));
         assert_eq!(included, [false, true, false, true, true]);
         for wrong in ["Kube", "a*b", "-x", "a.b"] {
             assert!(wrong.parse::<Excluded>().is_err(), "{wrong}");
         }
-        assert!(!Namespaces::AllBut(vec!["*".parse().unwrap()]).include("default"));
+        let none = Namespaces::All { excluded: vec!["*".parse().unwrap()], selector: None };
+        assert!(!none.include("default"));
+    }
+
+    #[test]
+    fn namespaces_are_selected_by_labels_that_are_there_or_not_and_by_their_values() {
+        for right in ["team=shop", "team!=shop", "example.com/team", "!legacy", "a,!b,c=d,e!=", "a="] {
+            assert_eq!(right.parse(), Ok(NamespaceSelector(right.into())), "{right}");
+        }
+        for wrong in ["", "a,", "a==b", "a in (b)", "=b", "!", "a!", "!a=b", "a=b=c", "a b", "A/b/c"] {
+            assert!(wrong.parse::<NamespaceSelector>().is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn config_monitors_are_listed_anew_for_a_new_namespace_one_list_after_the_other_with_pauses() {
+        let mut selected = Selected::default();
+        let namespace = |name: &str| {
+            let metadata = json!({ "name": name, "uid": name, "resourceVersion": "1" });
+            Ok(serde_json::from_value(json!({ "metadata": metadata })).unwrap())
+        };
+        let start = Instant::now();
+        let at = |seconds| start + Duration::from_secs(seconds);
+        let monitors = |selected: &mut Selected, event| selected.observe_monitors(&Update::Monitor(event));
+        selected.observe(Event::Reset, at(0));
+        selected.observe(Event::Listed(namespace("a")), at(0));
+        assert_eq!(selected.list_due(), None, "there may be more namespaces");
+        selected.observe(Event::Synced, at(1));
+        assert_eq!(selected.list_due(), Some(at(1)));
+        selected.list(at(1));
+        selected.observe(Event::Applied(namespace("b")), at(2));
+        assert_eq!(selected.list_due(), None, "a list is under way");
+        monitors(&mut selected, Event::Reset);
+        assert_eq!(selected.list_due(), None);
+        monitors(&mut selected, Event::Synced);
+        assert_eq!(selected.list_due(), Some(at(11)));
+        selected.list(at(11));
+        monitors(&mut selected, Event::Synced);
+        assert_eq!(selected.list_due(), None, "nothing is new");
+        selected.observe(Event::Applied(namespace("b")), at(12));
+        assert_eq!(selected.list_due(), None, "it was known");
+        assert_eq!(selected.observe(Event::Deleted(namespace("b")), at(13)), ["b".into()]);
+        assert!(selected.contain("a") && !selected.contain("b"));
+        selected.observe(Event::Applied(namespace("c")), at(40));
+        assert_eq!(selected.list_due(), Some(at(40)));
+        let cause = Cause::Forbidden("no".to_owned());
+        selected.observe_monitors(&Update::Refused(Some(Action::new("list", NAMESPACES).failed(cause))));
+        assert_eq!(selected.list_due(), None, "the watch lists by itself");
+        selected.observe(Event::Reset, at(50));
+        assert_eq!(selected.observe(Event::Synced, at(50)), ["a".into(), "c".into()]);
     }
 }

@@ -108,7 +108,7 @@ mod tests {
     use crate::kube::client::Client;
 
     fn shared() -> Shared {
-        Shared::new(Client::unconnected(), None, Arc::new(Limits::new(CancellationToken::new())))
+        Shared::new(Client::unconnected(), None, false, Arc::new(Limits::new(CancellationToken::new())))
     }
 
     /// After a restore from backup the record is of an earlier generation until the watch shows it, too.

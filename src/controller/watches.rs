@@ -12,9 +12,9 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use crate::kube::client::Client;
 use crate::kube::error::{Cause, Error};
 use crate::kube::list::Selection;
-use crate::kube::objects::MetadataOnly;
+use crate::kube::objects::{MetadataOnly, SELECTS_HANDED_OVER};
 use crate::kube::watch::{Event, watch};
-use crate::kube::{Action, Resource};
+use crate::kube::{Action, NAMESPACES, PODS, Resource};
 use crate::monitor::content::Kind;
 use crate::monitor::source::SourceName;
 use crate::monitor::{CONFIG_MONITORS, ConfigMonitor};
@@ -44,16 +44,20 @@ pub(crate) struct Scope {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Target {
     ConfigMonitors,
+    /// The namespaces with these labels.
+    Namespaces(Arc<str>),
     All(Kind),
+    /// The pods that are handed over.
+    HandedOver,
     /// One object, for a Role that names objects (`resourceNames`).
     One(SourceName),
 }
 
 impl Target {
-    /// `None` for ConfigMonitors.
+    /// `None` for what is no source.
     pub(crate) fn kind(&self) -> Option<Kind> {
         match self {
-            Self::ConfigMonitors => None,
+            Self::ConfigMonitors | Self::Namespaces(_) | Self::HandedOver => None,
             Self::All(kind) => Some(*kind),
             Self::One(source) => Some(source.kind),
         }
@@ -61,20 +65,28 @@ impl Target {
 
     pub(crate) fn covers(&self, source: &SourceName) -> bool {
         match self {
-            Self::ConfigMonitors => false,
+            Self::ConfigMonitors | Self::Namespaces(_) | Self::HandedOver => false,
             Self::All(kind) => source.kind == *kind,
             Self::One(only) => only == source,
         }
     }
 
     pub(crate) fn resource(&self) -> Resource {
-        self.kind().map_or(CONFIG_MONITORS, Kind::resource)
+        match self {
+            Self::ConfigMonitors => CONFIG_MONITORS,
+            Self::Namespaces(_) => NAMESPACES,
+            Self::All(kind) => kind.resource(),
+            Self::HandedOver => PODS,
+            Self::One(source) => source.kind.resource(),
+        }
     }
 }
 
 pub(crate) enum Update {
     Monitor(Event<ConfigMonitor>),
     Source(Event<MetadataOnly>),
+    Namespace(Event<MetadataOnly>),
+    HandedOver(Event<MetadataOnly>),
     /// The right to list or to watch is missing. `None`: the right has been granted.
     Refused(Option<Error>),
 }
@@ -161,6 +173,11 @@ impl Watches {
         self.open_waiting();
     }
 
+    /// Closes a watch. The next `set` opens it anew.
+    pub(crate) fn close(&mut self, scope: &Scope) {
+        self.watches.remove(scope);
+    }
+
     /// Opens the watches for which there is a place. The others are told once which bound they have met.
     fn open_waiting(&mut self) {
         let mut places = Places::of(&self.watches);
@@ -229,23 +246,27 @@ impl Watches {
 
 fn updates(client: Client, scope: Scope, stop: CancellationToken) -> BoxStream<'static, (Scope, Update)> {
     let client = scope.namespace.as_ref().map_or_else(|| client.clone(), |namespace| client.within(namespace));
-    let name = match &scope.target {
-        Target::ConfigMonitors | Target::All(_) => None,
-        Target::One(source) => Some(source.name.clone()),
+    let (labels, name) = match &scope.target {
+        Target::ConfigMonitors | Target::All(_) => (None, None),
+        Target::Namespaces(labels) => (Some(labels.to_string()), None),
+        Target::HandedOver => (Some(SELECTS_HANDED_OVER.to_owned()), None),
+        Target::One(source) => (None, Some(source.name.clone())),
     };
     let selection = Selection {
         resource: scope.target.resource(),
-        labels: None,
+        labels,
         name,
         metadata_only: scope.target != Target::ConfigMonitors,
     };
     let soon = Duration::ZERO;
     let updates = match &scope.target {
         Target::ConfigMonitors => with_refusals(client, selection, soon, Update::Monitor),
+        Target::Namespaces(_) => with_refusals(client, selection, soon, Update::Namespace),
         Target::All(kind) => {
             let after_refusal = if kind.is_confidential() { ASK_AGAIN_AFTER } else { soon };
             with_refusals(client, selection, after_refusal, Update::Source)
         }
+        Target::HandedOver => with_refusals(client, selection, soon, Update::HandedOver),
         // There may have been no room for this watch before.
         Target::One(_) => {
             stream::iter([Update::Refused(None)]).chain(with_refusals(client, selection, soon, Update::Source)).boxed()

@@ -17,7 +17,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::error::{Cause, Error};
-use super::objects::position;
+use super::objects::{Pod, position};
 use super::transport::{Body, Request, Response, Transport};
 use super::{Action, PODS, Resource, ResourceVersion, ServerTime, Uid};
 use crate::metrics::Metrics;
@@ -54,8 +54,17 @@ struct ClientState {
     limits: Limits,
     /// The shares in use, by namespace.
     shares: Mutex<BTreeMap<Arc<str>, Weak<Limits>>>,
-    clock: Mutex<Option<(ServerTime, Instant)>>,
+    clock: Mutex<Option<Clock>>,
     metrics: Arc<Metrics>,
+}
+
+/// The time on the API server: a time, and when it was that.
+#[derive(Clone, Copy)]
+struct Clock {
+    /// By the last answer.
+    last: (ServerTime, Instant),
+    /// By the answer that came the fastest.
+    best: (ServerTime, Instant),
 }
 
 /// The limits on what is in flight or in memory.
@@ -160,7 +169,12 @@ impl Client {
     /// The time on the API server: the `Date` of the last answer and the time since then. Before the first answer, the
     /// Unix epoch.
     pub(crate) fn server_now(&self) -> ServerTime {
-        self.clock().map_or(ServerTime::from_second(0), |(at, since)| at.plus(since.elapsed()))
+        self.clock().map_or(ServerTime::from_second(0), |clock| after(clock.last))
+    }
+
+    /// The time on the API server as well as the answers tell it: one that was held up does not set it back.
+    pub(crate) fn server_now_at_best(&self) -> ServerTime {
+        self.clock().map_or(ServerTime::from_second(0), |clock| after(clock.best))
     }
 
     /// Reads one object.
@@ -275,6 +289,17 @@ impl Client {
         self.exchange(with_json(request, &eviction)?).await.map(drop)
     }
 
+    /// Changes a pod by a strategic merge patch. The permit is that of a deletion.
+    ///
+    /// # Errors
+    /// [`Cause`] says what the caller can do. [`Cause::Conflict`]: the pod has changed since the version in the patch.
+    pub async fn patch_pod(&self, _permit: &Permit, name: &str, patch: &Value) -> Result<Pod, Error> {
+        let request = with_json(self.request(Method::PATCH, Action::on("patch", PODS, name)), patch)?;
+        let action = request.action.clone();
+        let (body, _) = self.exchange(request).await?;
+        parse(&body.text, &action)
+    }
+
     pub(super) fn request(&self, method: Method, action: Action) -> Request {
         let Action { resource, subresource, name, .. } = &action;
         let root = if resource.api_version.contains('/') { "apis" } else { "api" };
@@ -341,12 +366,13 @@ impl Client {
 
     pub(super) async fn exchange(&self, request: Request) -> Result<(Whole, ServerTime), Error> {
         let action = request.action.clone();
-        let deadline = Instant::now() + if request.method == Method::GET { TIMEOUT } else { WRITE_TIMEOUT };
+        let sent = Instant::now();
+        let deadline = sent + if request.method == Method::GET { TIMEOUT } else { WRITE_TIMEOUT };
         let exchange = async {
             let answer = self.send(request, deadline).await?;
             let at = date(&answer.headers).ok_or_else(|| Cause::Undecodable("no Date header".to_owned()))?;
             let body = self.read(answer.body).await?;
-            self.set_clock(at);
+            self.set_clock(at, sent);
             Ok((body, at))
         };
         let answer = tokio::time::timeout_at(deadline, exchange).await;
@@ -371,6 +397,7 @@ impl Client {
     /// Gives up at `deadline`.
     pub(super) async fn send(&self, request: Request, deadline: Instant) -> Result<Response, Cause> {
         let mut exchange = self.shared.metrics.exchange(request.action.verb, request.action.rule());
+        let sent = Instant::now();
         let answer = tokio::time::timeout_at(deadline, self.shared.transport.send(request)).await;
         let answer = answer.unwrap_or_else(|_| Err("timed out".to_owned()));
         exchange.ended(answer.as_ref().ok().map(|answer| answer.code));
@@ -385,18 +412,26 @@ impl Client {
         let cause = Cause::of_answer(answer.code, retry_after, &text);
         // Not that of any other error, which may come from the proxy: it has its own clock.
         if let Some(at) = date(&answer.headers).filter(|_| cause.is_not_found()) {
-            self.set_clock(at);
+            self.set_clock(at, sent);
         }
         Err(cause)
     }
 
-    fn set_clock(&self, at: ServerTime) {
-        *self.clock() = Some((at, Instant::now()));
+    /// Takes the date of an answer to a request that was sent then, and so was dated at any time since.
+    fn set_clock(&self, at: ServerTime, sent: Instant) {
+        let (mut clock, last) = (self.clock(), (at, Instant::now()));
+        let is_possible = |known: ServerTime| at <= known && known <= at.plus(sent.elapsed());
+        let best = clock.map(|clock| clock.best).filter(|best| is_possible(after(*best)));
+        *clock = Some(Clock { last, best: best.unwrap_or(last) });
     }
 
-    fn clock(&self) -> MutexGuard<'_, Option<(ServerTime, Instant)>> {
+    fn clock(&self) -> MutexGuard<'_, Option<Clock>> {
         self.shared.clock.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn after((at, since): (ServerTime, Instant)) -> ServerTime {
+    at.plus(since.elapsed())
 }
 
 /// Returns the time on the API server's clock: kubectl proxy passes its header on.

@@ -66,6 +66,7 @@ pub(crate) struct Action {
 
 /// `v1` ConfigMaps.
 pub const CONFIG_MAPS: Resource = Resource { api_version: "v1", kind: "ConfigMap", plural: "configmaps" };
+pub(crate) const NAMESPACES: Resource = Resource { api_version: "v1", kind: "Namespace", plural: "namespaces" };
 pub(crate) const SECRETS: Resource = Resource { api_version: "v1", kind: "Secret", plural: "secrets" };
 /// `v1` Pods.
 pub const PODS: Resource = Resource { api_version: "v1", kind: "Pod", plural: "pods" };
@@ -175,6 +176,15 @@ impl ServerTime {
     }
 }
 
+impl std::str::FromStr for ServerTime {
+    type Err = jiff::Error;
+
+    /// Reads an RFC 3339 time.
+    fn from_str(text: &str) -> Result<Self, jiff::Error> {
+        Ok(Self(text.parse::<jiff::Timestamp>()?.as_second()))
+    }
+}
+
 impl fmt::Display for ServerTime {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let timestamp = jiff::Timestamp::from_second(self.0).map_err(|_| fmt::Error)?;
@@ -191,9 +201,7 @@ impl Serialize for ServerTime {
 impl<'de> Deserialize<'de> for ServerTime {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = String::deserialize(deserializer)?;
-        let timestamp: jiff::Timestamp =
-            text.parse().map_err(|_| de::Error::invalid_value(de::Unexpected::Str(&text), &"an RFC 3339 time"))?;
-        Ok(Self(timestamp.as_second()))
+        text.parse().map_err(|_| de::Error::invalid_value(de::Unexpected::Str(&text), &"an RFC 3339 time"))
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -23,6 +24,24 @@ const WORKLOADS: [Resource; 4] = [
     Resource { api_version: "apps/v1", kind: "DaemonSet", plural: "daemonsets" },
     Resource { api_version: "v1", kind: "ReplicationController", plural: "replicationcontrollers" },
 ];
+
+/// The controllers of ReplicaSets.
+pub(crate) const DEPLOYMENTS: Resource = Resource { api_version: "apps/v1", kind: "Deployment", plural: "deployments" };
+/// The owners of pods that may be handed over.
+pub(crate) const REPLICA_SETS: Resource = WORKLOADS[0];
+
+/// The label of a pod that is handed over.
+pub(crate) const HANDED_OVER: &str = "magalix.com/handed-over";
+/// The selector of these pods.
+pub(crate) const SELECTS_HANDED_OVER: &str = "magalix.com/handed-over=true";
+/// The annotation of such a pod with its ReplicaSet, as `NAME/UID`.
+pub(crate) const HANDED_OVER_FROM: &str = "magalix.com/handed-over-from";
+/// The annotation of such a pod that says who has handed it over, and when, as `NAME/UID/RESTART/TIME`.
+pub(crate) const HANDED_OVER_BY: &str = "magalix.com/handed-over-by";
+
+/// The annotation of a pod by which its ReplicaSet chooses which one to delete, and its lowest value.
+pub(crate) const DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
+pub(crate) const LOWEST_COST: &str = "-2147483648";
 
 /// An object with its metadata only.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
@@ -102,15 +121,31 @@ impl Owner {
         let is_of = |resource: &Resource| resource.api_version == self.api_version && resource.kind == self.kind;
         WORKLOADS.into_iter().find(is_of)
     }
+
+    pub(crate) fn is_of(&self, resource: Resource) -> bool {
+        self.api_version == resource.api_version && self.kind == resource.kind
+    }
+
+    /// Returns whether this is the name of a ReplicaSet that a Deployment has created. A hash has no dash.
+    pub(crate) fn is_named_after(&self, deployment: &Self) -> bool {
+        let hash = self.name.strip_prefix(&*deployment.name).and_then(|rest| rest.strip_prefix('-'));
+        hash.is_some_and(|hash| !hash.is_empty() && !hash.contains('-'))
+    }
 }
 
-/// The identity and the controller of a pod.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-#[serde(from = "PodAnswer")]
-pub struct PodIdentity {
-    pub(crate) uid: Uid,
-    pub(crate) controller: Option<Arc<Owner>>,
+/// Who has handed a pod over.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct HandedOver {
+    /// The controller of the pod now.
+    pub(crate) to: Arc<Owner>,
+    /// `NAME/UID/RESTART/TIME`.
+    pub(crate) by: Arc<str>,
 }
+
+/// The identity of a pod.
+#[derive(Debug, Deserialize)]
+#[serde(from = "PodAnswer")]
+pub struct PodIdentity(pub(crate) Uid);
 
 /// A pod. Labels are not kept, as there may be many pods.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
@@ -125,7 +160,11 @@ pub struct Pod {
     pub(crate) created: ServerTime,
     /// The time at which the grace period of the deletion ends. None if the pod is not being deleted.
     pub gone_by: Option<ServerTime>,
+    /// Of a pod that is handed over, the ReplicaSet that it comes from.
     pub(crate) controller: Option<Arc<Owner>>,
+    pub(crate) handed_over: Option<Arc<HandedOver>>,
+    /// Whether its ReplicaSet deletes it before other ready ones.
+    pub(crate) goes_first: bool,
     /// Whether the pod mirrors a static pod, which only its kubelet can restart.
     pub(crate) mirror: bool,
     /// Whether the pod has succeeded or failed.
@@ -156,6 +195,11 @@ pub(crate) struct LabelledPod {
 pub(crate) struct Labels(Option<Box<RawValue>>);
 
 impl Labels {
+    /// Drops labels of more than this many bytes.
+    pub(crate) fn up_to(self, max: usize) -> Self {
+        Self(self.0.filter(|labels| labels.get().len() <= max))
+    }
+
     pub(crate) fn to_map(&self) -> BTreeMap<String, String> {
         self.0.as_ref().and_then(|labels| serde_json::from_str(labels.get()).ok()).unwrap_or_default()
     }
@@ -165,10 +209,6 @@ impl Pod {
     /// Returns since when the pod is ready, but no time before its creation: the clock of its node may be slow.
     pub(crate) fn ready_from(&self) -> Option<ServerTime> {
         self.ready_since.map(|since| since.max(self.created))
-    }
-
-    pub(crate) fn identity(&self) -> PodIdentity {
-        PodIdentity { uid: self.uid.clone(), controller: self.controller.clone() }
     }
 
     /// Whether the pod has neither finished nor is being deleted.
@@ -184,12 +224,30 @@ pub struct Workload {
     pub(crate) uid: Uid,
     /// The owner's own controller, such as the Deployment of a ReplicaSet.
     pub(crate) controller: Option<Arc<Owner>>,
+    /// Whether its name is that of its controller and the hash of its template.
+    pub(crate) is_named_after_controller: bool,
     /// The number of desired replicas.
     pub replicas: u32,
+    /// How long a pod must be ready before it counts as available. A ReplicaSet has that of its Deployment.
+    pub(crate) min_ready: Duration,
     pub(crate) selector: Option<OwnerSelector>,
     /// Why the owner cannot create pods, such as a quota. Only a ReplicaSet and a ReplicationController report a
     /// reason.
     pub(crate) failure: Option<String>,
+}
+
+/// A Deployment.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(from = "DeploymentAnswer")]
+pub(crate) struct Deployment {
+    pub(crate) uid: Uid,
+    pub(crate) replicas: usize,
+    pub(crate) selector: Option<OwnerSelector>,
+    pub(crate) min_ready: Duration,
+    /// Whether its strategy lets two pods exist where one is desired.
+    pub(crate) may_surge: bool,
+    /// Whether some of its pods are of an earlier template.
+    pub(crate) is_rolling: bool,
 }
 
 /// An object that could not be decoded. The other objects of a list remain usable.
@@ -252,6 +310,12 @@ struct PodMetadata {
 struct PodAnnotations {
     #[serde(rename = "kubernetes.io/config.mirror")]
     mirror: Option<String>,
+    #[serde(rename = "controller.kubernetes.io/pod-deletion-cost")]
+    deletion_cost: Option<String>,
+    #[serde(rename = "magalix.com/handed-over-from")]
+    handed_over_from: Option<String>,
+    #[serde(rename = "magalix.com/handed-over-by")]
+    handed_over_by: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -333,14 +397,27 @@ struct WorkloadAnswer {
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct WorkloadMetadata {
+    #[serde(default)]
+    name: String,
     uid: Uid,
+    #[serde(default)]
+    labels: WorkloadLabels,
     #[serde(default)]
     owner_references: Vec<OwnerReference>,
 }
 
+#[derive(Default, Deserialize)]
+struct WorkloadLabels {
+    #[serde(rename = "pod-template-hash")]
+    hash: Option<String>,
+}
+
 #[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
 struct WorkloadSpec {
     replicas: Option<u32>,
+    #[serde(default)]
+    min_ready_seconds: u32,
     selector: Option<OwnerSelector>,
 }
 
@@ -351,9 +428,74 @@ struct WorkloadStatus {
     conditions: Vec<PodCondition>,
 }
 
+#[derive(Deserialize)]
+struct DeploymentAnswer {
+    metadata: DeploymentMetadata,
+    spec: DeploymentSpec,
+    #[serde(default)]
+    status: DeploymentStatus,
+}
+
+#[derive(Deserialize)]
+struct DeploymentMetadata {
+    uid: Uid,
+    #[serde(default)]
+    generation: i64,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct DeploymentSpec {
+    replicas: Option<usize>,
+    #[serde(default)]
+    min_ready_seconds: u32,
+    selector: Option<OwnerSelector>,
+    #[serde(default)]
+    strategy: DeploymentStrategy,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct DeploymentStrategy {
+    r#type: String,
+    rolling_update: RollingUpdate,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct RollingUpdate {
+    max_surge: Value,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct DeploymentStatus {
+    observed_generation: i64,
+    replicas: usize,
+    updated_replicas: usize,
+}
+
+impl From<DeploymentAnswer> for Deployment {
+    fn from(DeploymentAnswer { metadata, spec, status }: DeploymentAnswer) -> Self {
+        let DeploymentStrategy { r#type, rolling_update } = spec.strategy;
+        let is_none = rolling_update.max_surge == 0 || rolling_update.max_surge == "0%";
+        let replicas = spec.replicas.unwrap_or(1);
+        // Fewer than desired are no sign of it: the status lags behind a pod that was handed over.
+        let has_former = status.replicas > status.updated_replicas;
+        Self {
+            uid: metadata.uid,
+            replicas,
+            selector: spec.selector,
+            min_ready: Duration::from_secs(spec.min_ready_seconds.into()),
+            may_surge: r#type != "Recreate" && !is_none,
+            is_rolling: status.observed_generation < metadata.generation || has_former,
+        }
+    }
+}
+
 impl From<PodAnswer> for PodIdentity {
     fn from(PodAnswer { metadata, .. }: PodAnswer) -> Self {
-        Self { uid: metadata.uid, controller: controller(metadata.owner_references) }
+        Self(metadata.uid)
     }
 }
 
@@ -362,14 +504,33 @@ fn condition<'a>(conditions: &'a [PodCondition], r#type: &str, status: &str) -> 
 }
 
 fn controller(owners: Vec<OwnerReference>) -> Option<Arc<Owner>> {
-    let OwnerReference { owner: Owner { mut api_version, mut kind, mut name, uid }, .. } =
-        owners.into_iter().find(|owner| owner.controller)?;
-    // The API server takes any length here, and no object has a longer name.
-    for text in [&mut api_version, &mut kind, &mut name] {
-        text.truncate(text.floor_char_boundary(MAX_NAME));
+    let OwnerReference { owner, .. } = owners.into_iter().find(|owner| owner.controller)?;
+    Some(Arc::new(owner.bounded()))
+}
+
+impl Owner {
+    /// The API server takes any length here, and no object has a longer name.
+    fn bounded(self) -> Self {
+        let Self { mut api_version, mut kind, mut name, uid } = self;
+        for text in [&mut api_version, &mut kind, &mut name] {
+            text.truncate(text.floor_char_boundary(MAX_NAME));
+        }
+        Self { api_version, kind, name, uid: cut(uid.as_str(), MAX_NAME).into() }
     }
-    let uid = cut(uid.as_str(), MAX_NAME).into();
-    Some(Arc::new(Owner { api_version, kind, name, uid }))
+}
+
+impl PodAnnotations {
+    /// Returns the ReplicaSet from which a pod with this controller was handed over, and by whom, if it was. Whoever
+    /// may edit pods can say anything here.
+    fn handed_over(&self, controller: Option<&Arc<Owner>>) -> Option<(Arc<Owner>, HandedOver)> {
+        let to = controller.filter(|owner| owner.is_of(DEPLOYMENTS))?;
+        let (name, uid) = self.handed_over_from.as_deref()?.split_once('/')?;
+        let Resource { api_version, kind, .. } = REPLICA_SETS;
+        let [api_version, kind, name] = [api_version, kind, name].map(str::to_owned);
+        let from = Owner { api_version, kind, name, uid: uid.into() }.bounded();
+        let by = cut(self.handed_over_by.as_deref()?, 2 * MAX_NAME).into();
+        from.is_named_after(to).then(|| (Arc::new(from), HandedOver { to: Arc::clone(to), by }))
+    }
 }
 
 impl From<PodAnswer> for LabelledPod {
@@ -383,13 +544,20 @@ impl From<PodAnswer> for Pod {
     fn from(answer: PodAnswer) -> Self {
         let PodAnswer { metadata, status } = answer;
         let ready = condition(&status.conditions, "Ready", "True");
+        let controller = controller(metadata.owner_references);
+        let (controller, handed_over) = match metadata.annotations.handed_over(controller.as_ref()) {
+            Some((from, handed_over)) => (Some(from), Some(Arc::new(handed_over))),
+            None => (controller, None),
+        };
         Self {
             name: metadata.name,
             uid: metadata.uid,
             version: metadata.resource_version,
             created: metadata.creation_timestamp,
             gone_by: metadata.deletion_timestamp,
-            controller: controller(metadata.owner_references),
+            controller,
+            handed_over,
+            goes_first: metadata.annotations.deletion_cost.as_deref() == Some(LOWEST_COST),
             mirror: metadata.annotations.mirror.is_some(),
             finished: matches!(status.phase.as_str(), "Succeeded" | "Failed"),
             ready_since: ready.map(|ready| ready.last_transition_time.unwrap_or(metadata.creation_timestamp)),
@@ -497,10 +665,16 @@ impl From<WorkloadAnswer> for Workload {
         // The text before it names a pod that was never created, and another one at each attempt.
         let text =
             failure.map(|failure| failure.message.split_once(" is forbidden: ").map_or(&*failure.message, |it| it.1));
+        let controller = controller(metadata.owner_references);
+        let is_named_after_controller = controller.as_ref().zip(metadata.labels.hash).is_some_and(|(owner, hash)| {
+            metadata.name.strip_prefix(&*owner.name).is_some_and(|rest| rest.strip_prefix('-') == Some(&*hash))
+        });
         Self {
             uid: metadata.uid,
-            controller: controller(metadata.owner_references),
+            controller,
+            is_named_after_controller,
             replicas: status.desired_number_scheduled.or(spec.replicas).unwrap_or(1),
+            min_ready: Duration::from_secs(spec.min_ready_seconds.into()),
             selector: spec.selector,
             failure: text.map(|text| cut(text, MAX_TROUBLE).to_owned()),
         }
@@ -509,6 +683,8 @@ impl From<WorkloadAnswer> for Workload {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     impl Pod {
@@ -521,6 +697,8 @@ mod tests {
                 created: ServerTime::from_second(0),
                 gone_by: None,
                 controller: None,
+                handed_over: None,
+                goes_first: false,
                 mirror: false,
                 finished: false,
                 ready_since: None,
@@ -662,6 +840,20 @@ mod tests {
         assert_eq!(undecodable.name.as_deref(), Some("odd"));
         assert!(undecodable.error.starts_with("unexpected shape at line 1 column "), "{}", undecodable.error);
         assert!(!undecodable.error.contains("hunter2"), "{}", undecodable.error);
+    }
+
+    #[test]
+    fn a_deployment_is_rolling_out_while_it_has_pods_of_an_earlier_template() {
+        let is_rolling = |generation: i64, replicas: usize, updated: usize| {
+            let metadata = json!({ "name": "web", "uid": "u", "generation": generation });
+            let status = json!({ "observedGeneration": 1, "replicas": replicas, "updatedReplicas": updated });
+            let deployment = json!({ "metadata": metadata, "spec": { "replicas": 3 }, "status": status });
+            serde_json::from_value::<Deployment>(deployment).unwrap().is_rolling
+        };
+        assert!(!is_rolling(1, 3, 3));
+        assert!(!is_rolling(1, 2, 2), "a successor is missing");
+        assert!(is_rolling(1, 3, 0) && is_rolling(1, 4, 3));
+        assert!(is_rolling(2, 3, 3), "its controller has not seen the template");
     }
 
     #[test]

@@ -17,6 +17,7 @@ use super::Action;
 
 /// The scheme of a URL that names a unix socket.
 pub(crate) const UNIX: &str = "unix";
+const STRATEGIC_MERGE_PATCH: &str = "application/strategic-merge-patch+json";
 /// Timeout of a connection to the proxy, which runs in the same pod.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -99,9 +100,11 @@ impl KubectlProxy {
 
 impl Transport for KubectlProxy {
     fn send(&self, Request { method, url, accept, body, .. }: Request) -> BoxFuture<'_, Result<Response, String>> {
+        // No other kind of PATCH is sent.
+        let content_type = if method == Method::PATCH { STRATEGIC_MERGE_PATCH } else { "application/json" };
         let mut request = self.http.request(method, url).header(ACCEPT, accept);
         if let Some(body) = body {
-            request = request.header(CONTENT_TYPE, "application/json").body(body);
+            request = request.header(CONTENT_TYPE, content_type).body(body);
         }
         Box::pin(async move {
             let response = request.send().await.map_err(|error| innermost(&error))?;

@@ -62,12 +62,16 @@ pub struct Metrics {
     pods_skipped: Family<Who, Counter>,
     first_deletion: Histogram,
     restart_duration: Histogram,
+    handed_over: Gauge,
+    oldest_handed_over: Family<Who, Gauge>,
     status_conflicts: Counter,
     requests: Family<[Label; 3], Counter>,
     request_duration: Family<[Label; 2], Histogram>,
     watch_restarts: Family<[Label; 2], Counter>,
     watch_activity: Family<[Label; 1], Gauge<f64, AtomicU64>>,
     states: Mutex<States>,
+    /// By namespace, how many pods are handed over, and since when the first of them is.
+    of_namespaces: Mutex<BTreeMap<Arc<str>, (usize, ServerTime)>>,
     /// The resource and the last activity of each open watch.
     watches: Mutex<Vec<(&'static str, Weak<AtomicU64>)>>,
 }
@@ -116,6 +120,20 @@ impl MonitorState {
 }
 
 impl Metrics {
+    /// Sets how many pods of a namespace are handed over, and since when the first of them is.
+    pub(crate) fn set_handed_over(&self, namespace: &str, pods: usize, oldest: Option<ServerTime>) {
+        let mut all = self.of_namespaces.lock().unwrap_or_else(PoisonError::into_inner);
+        match oldest {
+            Some(oldest) => drop(all.insert(namespace.into(), (pods, oldest))),
+            None => drop(all.remove(namespace)),
+        }
+        self.handed_over.set(i64::try_from(all.values().map(|(pods, _)| pods).sum::<usize>()).unwrap_or(i64::MAX));
+        self.oldest_handed_over.clear();
+        if let Some((_, oldest)) = all.values().min_by_key(|(_, oldest)| *oldest) {
+            self.oldest_handed_over.get_or_create(&Who::new()).set(oldest.as_second());
+        }
+    }
+
     #[must_use]
     pub(crate) fn new(per_config_monitor: bool) -> Self {
         let mut registry = Registry::default();
@@ -177,6 +195,12 @@ impl Metrics {
                 "Time from the start of a restart to its end, in whole seconds",
                 Histogram::new(RESTART_BUCKETS),
             ),
+            handed_over: new(r, "configmonitor_handed_over_pods", "Pods that are handed over and not deleted yet"),
+            oldest_handed_over: new(
+                r,
+                "configmonitor_oldest_handed_over_timestamp_seconds",
+                "Time since which the first of these pods has been handed over",
+            ),
             status_conflicts: new(
                 r,
                 "configmonitor_status_conflicts",
@@ -204,6 +228,7 @@ impl Metrics {
                 "Time of the last line or list of the watch that has been silent for longest, by resource",
             ),
             states: Mutex::default(),
+            of_namespaces: Mutex::default(),
             watches: Mutex::default(),
             registry,
         };
@@ -582,6 +607,19 @@ mod tests {
         assert!(lines_of(&metrics, name).is_empty());
     }
 
+    #[test]
+    fn of_the_pods_that_are_handed_over_the_oldest_counts_in_whatever_namespace() {
+        let metrics = Metrics::new(false);
+        let oldest = || lines_of(&metrics, "configmonitor_oldest_handed_over_timestamp_seconds");
+        assert!(oldest().is_empty());
+        metrics.set_handed_over("shop", 2, Some(ServerTime::from_second(9)));
+        metrics.set_handed_over("billing", 1, Some(ServerTime::from_second(7)));
+        assert_eq!(lines_of(&metrics, "configmonitor_handed_over_pods"), ["configmonitor_handed_over_pods 3"]);
+        assert_eq!(oldest(), ["configmonitor_oldest_handed_over_timestamp_seconds 7"]);
+        metrics.set_handed_over("billing", 0, None);
+        assert_eq!(oldest(), ["configmonitor_oldest_handed_over_timestamp_seconds 9"]);
+    }
+
     /// Compares the table in the docs: name, type, labels and help of each metric.
     #[test]
     fn every_metric_is_in_the_table_of_the_docs_and_nothing_else_is() {
@@ -592,6 +630,7 @@ mod tests {
         set(&mut other, Reason::Forbidden, None);
         drop(metrics.exchange("list", "pods".to_owned()));
         metrics.watch_restarted("pods", "Ended");
+        metrics.set_handed_over("shop", 1, Some(ServerTime::from_second(9)));
         let _watch = Pulse::of(&metrics, "secrets");
         let (text, mut rows) = (metrics.text(true), Vec::new());
         for line in text.lines().filter_map(|line| line.strip_prefix("# HELP ")) {

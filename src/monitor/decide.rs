@@ -286,7 +286,9 @@ fn observe_pending(policy: &Policy, quiet: Option<Quiet>, look: &Look, moment: M
     let quiet = quiet.map(|quiet| Quiet { content, ..quiet });
     let contents = contents(policy, look, next, Some(&restart.contents));
     if restart.contents.are(&contents)? {
-        let seen = |quiet: Quiet| if look.is_whole() { quiet.seen(period, now) } else { quiet };
+        // A missing source was not read again. That matters unless pods have been restarted for its content.
+        let is_read = restart.contents.are(&self::contents(policy, look, next, None))?;
+        let seen = |quiet: Quiet| if is_read { quiet.seen(period, now) } else { quiet };
         return Ok((Finding::Unchanged, quiet.map(seen)));
     }
     let finding = change(next, &contents)?;

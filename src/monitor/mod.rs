@@ -4,6 +4,7 @@
 
 pub mod content;
 pub mod decide;
+pub(crate) mod handover;
 pub(crate) mod hold;
 pub(crate) mod notice;
 pub(crate) mod reason;

@@ -98,8 +98,11 @@ impl Progress {
         }
         // Without a canary, only a budget keeps a pass from deleting the pods that wait.
         if standing.waiting > 0 && standing.canary.is_none() && matches!(standing.next, Move::Wait(_)) {
-            progress.details.push("the budget (maxUnavailable) allows no further deletion".to_owned());
+            progress.details.push("the budget allows no further deletion".to_owned());
         }
+        progress.add("handed over: ", standing.handed_over.iter().copied());
+        let obstacles = standing.obstacles.iter().map(|(pod, why)| format!("{pod} ({})", <&str>::from(*why)));
+        progress.add("not handed over: ", obstacles);
         let unsettled = standing.unsettled.iter().map(|Unsettled { owner, available, expected, failure }| {
             let failure = failure.map_or(String::new(), |failure| format!(" ({failure})"));
             format!("{} {} has {available} of {expected} available{failure}", owner.kind, owner.name)

@@ -39,9 +39,15 @@ pub struct Spec {
     /// How long content must have been unchanged.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub quiet_period_seconds: Option<u32>,
-    /// How many pods may be unavailable at a time.
+    /// How many pods of each owner may be unavailable at a time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_unavailable: Option<IntOrString>,
+    /// How many pods of all owners together may be unavailable during a restart.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_unavailable_total: Option<IntOrString>,
+    /// How many pods of a Deployment may be handed over at a time.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_surge: Option<IntOrString>,
     /// When restarts may begin. Empty: always.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub windows: Vec<WindowSpec>,
@@ -119,8 +125,10 @@ pub struct Policy {
     /// The selector of the pods.
     pub selector: Selector,
     pub(crate) quiet_period: Duration,
-    /// Absent: all pods.
-    pub(crate) max_unavailable: Option<PodCount>,
+    /// Absent: all pods may be unavailable at once.
+    pub(crate) max_unavailable: Option<MaxUnavailable>,
+    /// Absent: pods are not handed over.
+    pub(crate) max_surge: Option<MaxSurge>,
     /// Empty: restarts may always begin.
     pub(crate) windows: Vec<Window>,
     /// Zero: the guard against loops applies.
@@ -139,6 +147,33 @@ pub struct Policy {
 pub(crate) struct CanaryPolicy {
     pub(crate) pods: PodCount,
     pub(crate) bake: Duration,
+}
+
+/// How many pods may be unavailable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct MaxUnavailable {
+    /// Of each owner by itself.
+    pub(crate) of_owner: PodCount,
+    /// Of all of them together.
+    pub(crate) total: Option<PodCount>,
+}
+
+/// How many pods of a Deployment may exist beside the desired ones: each is handed over until it has a successor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct MaxSurge {
+    most: PodCount,
+    /// Whether pods that can be handed over go only like this, as `maxUnavailable` is absent.
+    pub(crate) is_alone: bool,
+}
+
+impl MaxSurge {
+    /// A percentage of `pods` is rounded up.
+    pub(crate) fn of(self, pods: usize) -> usize {
+        match self.most {
+            PodCount::Pods(_) => self.most.of(pods),
+            PodCount::Percent(percent) => pods.saturating_mul(percent.get().into()).div_ceil(100),
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -169,11 +204,21 @@ impl Policy {
         }
         let spec: Spec =
             serde_json::from_str(spec.get()).map_err(|error| format!("spec cannot be decoded: {error}"))?;
+        let sources = sources(&spec)?;
+        let is_alone = spec.max_unavailable.is_none();
+        let max_unavailable = max_unavailable(spec.max_unavailable, spec.max_unavailable_total)?;
+        let max_surge = spec.max_surge.map(|most| pod_count("maxSurge", &most)).transpose()?;
+        if max_surge.is_some() && spec.canary.is_some() {
+            return Err("spec.canary and spec.maxSurge exclude each other".to_owned());
+        }
+        // All at once needs no surge.
+        let max_surge = max_surge.filter(|_| max_unavailable.is_some()).map(|most| MaxSurge { most, is_alone });
         Ok(Self {
-            sources: sources(&spec)?,
+            sources,
             selector: Selector::new(spec.pod_selector, spec.pod_selector_expressions)?,
             quiet_period: seconds(spec.quiet_period_seconds.unwrap_or(3)),
-            max_unavailable: spec.max_unavailable.map(|most| pod_count("maxUnavailable", &most)).transpose()?,
+            max_unavailable,
+            max_surge,
             windows: window::windows(&spec.windows)?,
             min_interval: seconds(spec.min_interval_seconds.unwrap_or(0)),
             canary: spec.canary.map(canary).transpose()?,
@@ -202,6 +247,18 @@ fn seconds(seconds: u32) -> Duration {
 
 fn canary(CanarySpec { pods, bake_seconds }: CanarySpec) -> Result<CanaryPolicy, String> {
     Ok(CanaryPolicy { pods: pod_count("canary.pods", &pods)?, bake: seconds(bake_seconds) })
+}
+
+/// A quarter of the pods, unless the spec says otherwise.
+fn max_unavailable(
+    of_owner: Option<IntOrString>,
+    total: Option<IntOrString>,
+) -> Result<Option<MaxUnavailable>, String> {
+    let of_owner = of_owner.unwrap_or_else(|| IntOrString::String("25%".to_owned()));
+    let is_everything = total.is_none() && of_owner == IntOrString::String("100%".to_owned());
+    let of_owner = pod_count("maxUnavailable", &of_owner)?;
+    let total = total.map(|most| pod_count("maxUnavailableTotal", &most)).transpose()?;
+    Ok((!is_everything).then_some(MaxUnavailable { of_owner, total }))
 }
 
 fn pod_count(field: &str, value: &IntOrString) -> Result<PodCount, String> {
@@ -283,22 +340,26 @@ mod tests {
         assert_eq!(policy.progress_deadline, Duration::from_secs(600));
         assert_eq!(policy.unmanaged_pods, UnmanagedPods::Skip);
         assert_eq!(policy.deletion_policy, DeletionPolicy::Delete);
-        assert!(policy.max_unavailable.is_none() && policy.min_ready.is_zero());
+        let of_owner = PodCount::Percent(NonZeroU8::new(25).expect("a percentage"));
+        assert_eq!(policy.max_unavailable, Some(MaxUnavailable { of_owner, total: None }));
+        assert!(policy.min_ready.is_zero());
         assert!(policy.windows.is_empty() && policy.min_interval.is_zero() && policy.canary.is_none());
         assert!(!policy.suspend && policy.grace_period_seconds.is_none());
     }
 
     #[test]
     fn a_percentage_is_rounded_down_to_no_less_than_one_pod() {
-        let most = |value: &str, pods| {
-            let spec = format!(r#"{{"configMap":"a","podSelector":{{"app":"b"}},"maxUnavailable":{value}}}"#);
-            policy(&spec).expect("valid").max_unavailable.expect("set").of(pods)
+        let most = |value: &str| {
+            let spec = format!(r#"{{"configMap":"a","podSelector":{{"app":"b"}},{value}}}"#);
+            policy(&spec).expect("valid").max_unavailable
         };
-        assert_eq!(
-            [most(r#""25%""#, 10), most(r#""25%""#, 3), most(r#""25%""#, 0), most(r#""100%""#, 7)],
-            [2, 1, 1, 7]
-        );
-        assert_eq!([most("1", 10), most("3", 2)], [1, 3]);
+        let of_owner = |value, pods| most(value).expect("set").of_owner.of(pods);
+        let quarter = r#""maxUnavailable":"25%""#;
+        assert_eq!([of_owner(quarter, 10), of_owner(quarter, 3), of_owner(quarter, 0)], [2, 1, 1]);
+        assert_eq!([of_owner(r#""maxUnavailable":1"#, 10), of_owner(r#""maxUnavailable":3"#, 2)], [1, 3]);
+        assert_eq!(most(r#""maxUnavailable":"100%""#), None, "there is no budget");
+        let total = most(r#""maxUnavailable":"100%","maxUnavailableTotal":"50%""#).expect("set");
+        assert_eq!((total.of_owner.of(4), total.total.map(|most| most.of(4))), (4, Some(2)));
     }
 
     /// The API server refuses most of this already: see `testenv/tests/operator/schema.rs`.

@@ -154,6 +154,9 @@ pub struct Begun {
     /// list, as the API server accepts both DELETEs.
     #[serde(default)]
     pub deleted: usize,
+    /// How many of the remaining pods are handed over.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub handed_over: usize,
     /// How many pods are gone or terminating, of how many, for a column.
     #[serde(default)]
     pub progress: String,
@@ -289,6 +292,14 @@ impl Restart {
         !self.revert && !self.is_requested()
     }
 
+    /// Returns what distinguishes a restart that has begun from the others of its ConfigMonitor: two may begin in the same
+    /// second.
+    pub(crate) fn identity(&self) -> Option<String> {
+        let (began, version) = (self.begun.as_ref()?.started_at, self.pods_resource_version.as_ref());
+        let version = version.map_or("", ResourceVersion::as_str);
+        Some(format!("{began}/{version}/{}", if self.revert { "revert" } else { "" }))
+    }
+
     pub(crate) fn interrupted_at(&self) -> Option<ServerTime> {
         self.begun.as_ref()?.interrupted_at
     }
@@ -300,7 +311,18 @@ impl Begun {
         let (remaining, deleted, last_progress_at) = (pods, 0, started_at);
         let progress = format!("0/{pods}");
         let (interrupted_at, canary) = (None, None);
-        Self { started_at, pod_selector, pods, remaining, deleted, progress, last_progress_at, interrupted_at, canary }
+        Self {
+            started_at,
+            pod_selector,
+            pods,
+            remaining,
+            deleted,
+            handed_over: 0,
+            progress,
+            last_progress_at,
+            interrupted_at,
+            canary,
+        }
     }
 
     /// Returns how many of the pods are gone or terminating if `waiting` are neither.
@@ -454,6 +476,12 @@ impl Status {
         self.sources.iter().map(|source| (&source.name, source.keys.as_ref(), source.hash.as_ref()))
     }
 
+    /// Returns whether this content of a source is recorded, or a restart is about it.
+    pub(crate) fn knows(&self, name: &SourceName, hash: &ContentHash) -> bool {
+        let is_recorded = self.sources.iter().any(|source| source.name == *name && source.hash.as_ref() == Some(hash));
+        is_recorded || self.restart.as_ref().is_some_and(|restart| restart.contents.get(name) == Some(hash))
+    }
+
     pub(crate) fn version_of(&self, name: &SourceName) -> Option<&ResourceVersion> {
         self.sources.iter().find(|source| source.name == *name)?.resource_version.as_ref()
     }
@@ -480,6 +508,7 @@ pub(crate) fn has_baseline(status: &RawValue) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::monitor::content::Kind;
 
     #[test]
     fn a_restart_has_begun_once_it_has_the_fields_of_that() {
@@ -498,6 +527,18 @@ mod tests {
             assert_eq!(restart.interrupted_at().map(|at| at.to_string()), second);
             assert_eq!(serde_json::to_string(&restart).expect("JSON"), text);
         }
+    }
+
+    #[test]
+    fn content_is_known_if_it_is_recorded_or_a_restart_is_about_it() {
+        let status = r#"{"sources":[{"kind":"ConfigMap","name":"a","hash":"sha256:1"},{"kind":"ConfigMap","name":"b"}],
+            "restart":{"sources":[{"kind":"ConfigMap","name":"a","hash":"sha256:2"}],
+            "observedAt":"2026-11-21T10:00:00Z","since":"2026-11-21T10:00:00Z"}}"#;
+        let status: Status = serde_json::from_str(status).expect("a status");
+        let name = |name: &str| SourceName { kind: Kind::ConfigMap, name: name.into() };
+        let known = |source, hash: &str| status.knows(&name(source), &ContentHash::from(hash));
+        assert!(known("a", "sha256:1") && known("a", "sha256:2"));
+        assert!(!known("a", "sha256:3") && !known("b", "sha256:1") && !known("b", "sha256:2"));
     }
 
     #[test]

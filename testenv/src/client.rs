@@ -57,6 +57,12 @@ impl Client {
         self.send(with_json(request, "application/merge-patch+json", patch)).await
     }
 
+    /// Sends a PATCH that knows the lists of Kubernetes' own kinds.
+    pub async fn strategic_patch(&self, path: &str, patch: &Value) -> Result<Answer> {
+        let request = self.http.patch(self.url(path));
+        self.send(with_json(request, "application/strategic-merge-patch+json", patch)).await
+    }
+
     pub async fn delete(&self, path: &str) -> Result<Answer> {
         self.send(self.http.delete(self.url(path))).await
     }

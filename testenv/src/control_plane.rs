@@ -132,6 +132,11 @@ impl ControlPlane {
         Ok(())
     }
 
+    /// Ends controllers, scheduler and kwok: from now on nothing changes by itself.
+    pub fn end_clients(&mut self) {
+        self.clients.clear();
+    }
+
     /// Ends etcd, copies its data, and starts it again.
     pub async fn back_up(&mut self) -> Result<Backup> {
         let folder = RunDir::create()?;

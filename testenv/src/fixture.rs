@@ -76,7 +76,7 @@ pub async fn create_namespace(control_plane: &ControlPlane, labels: Value) -> St
 
 /// Returns the Deployment with everything that a Component lets kubectl proxy pass.
 pub async fn shipped_deployment(control_plane: &ControlPlane) -> &'static Value {
-    let components = ["deploy/secrets/proxy", "deploy/high-availability"];
+    let components = ["deploy/secrets/proxy", "deploy/high-availability", "deploy/surge/proxy"];
     DEPLOYMENT.get_or_init(|| deployment_with(control_plane, &components)).await
 }
 
@@ -244,9 +244,10 @@ impl Fixture {
         self.settled(name, "UpToDate").await
     }
 
-    /// Creates a ConfigMonitor without waiting.
+    /// Creates a ConfigMonitor without waiting. It restarts all pods at once, without a quiet period.
     pub async fn create_monitor(&self, name: &str, more: Value) {
-        let mut spec = json!({"configMap": NAME, "podSelector": {"app": NAME}, "quietPeriodSeconds": 0});
+        let mut spec =
+            json!({"configMap": NAME, "podSelector": {"app": NAME}, "quietPeriodSeconds": 0, "maxUnavailable": "100%"});
         for (field, value) in more.as_object().unwrap() {
             spec[field] = value.clone();
         }

@@ -193,6 +193,18 @@ impl Process {
     }
 }
 
+/// Returns a field of the status of a process in /proc (proc_pid_status(5)), such as `VmHWM`.
+pub fn status_field(process: u32, name: &str) -> Result<String> {
+    let status = fs::read_to_string(format!("/proc/{process}/status"))?;
+    let field = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+    Ok(field.with_context(|| format!("no {name} of process {process}"))?.trim().to_owned())
+}
+
+/// Returns such a field that is a size, in KiB.
+pub fn status_kib(process: u32, name: &str) -> Result<u64> {
+    Ok(status_field(process, name)?.trim_end_matches(" kB").parse()?)
+}
+
 impl Drop for Process {
     fn drop(&mut self) {
         self.kill();

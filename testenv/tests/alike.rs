@@ -22,8 +22,8 @@ use simulated_cluster::content::data;
 use simulated_cluster::network::{Network, Process};
 use simulated_cluster::state::{ClusterState, Owners, Pace, Setting};
 use simulated_cluster::{Connection, NAMESPACE};
-use testenv::fixture::{Fixture, install_crd, start_proxy};
-use testenv::{ControlPlane, Proxy};
+use testenv::fixture::{Fixture, file, install_crd, start_proxy};
+use testenv::{ControlPlane, DEADLINE, Proxy, eventually};
 use tokio::runtime::Runtime;
 use tokio_util::sync::CancellationToken;
 
@@ -31,6 +31,12 @@ use tokio_util::sync::CancellationToken;
 const STEPS: usize = 200;
 const MONITOR: &str = "monitor-0";
 const REPLICA_SETS: Resource = Resource { api_version: "apps/v1", kind: "ReplicaSet", plural: "replicasets" };
+const DEPLOYMENTS: Resource = Resource { api_version: "apps/v1", kind: "Deployment", plural: "deployments" };
+/// The Deployment, and the ReplicaSet whose pods are handed over to it.
+const DEPLOYMENT: &str = "web";
+const REPLICA_SET: &str = "web-a";
+const HANDED_OVER: &str = "magalix.com/handed-over=true";
+const NOBODY: &str = "00000000-0000-0000-0000-000000000000";
 /// Longer than the test takes, in milliseconds.
 const NEVER: u64 = 1_000_000_000;
 
@@ -39,10 +45,36 @@ enum Call {
     ConfigMap(&'static str),
     Monitor(&'static str),
     ReplicaSet(&'static str),
-    PutStatus { version: Which, uid: Which, generation: i64 },
-    List { selector: &'static str, at: At, metadata_only: bool },
-    Delete { pod: usize, evict: bool, uid: Which, version: Option<Which>, grace: Option<u32> },
-    Watch { resource: Resource, selector: Option<&'static str>, at: At },
+    Deployment(&'static str),
+    /// Hands over a pod of the ReplicaSet, or gives it back.
+    Patch {
+        pod: usize,
+        back: bool,
+        uid: Which,
+        version: Which,
+    },
+    PutStatus {
+        version: Which,
+        uid: Which,
+        generation: i64,
+    },
+    List {
+        selector: &'static str,
+        at: At,
+        metadata_only: bool,
+    },
+    Delete {
+        pod: usize,
+        evict: bool,
+        uid: Which,
+        version: Option<Which>,
+        grace: Option<u32>,
+    },
+    Watch {
+        resource: Resource,
+        selector: Option<&'static str>,
+        at: At,
+    },
 }
 
 /// The current version or identity, or an earlier or foreign one.
@@ -97,6 +129,7 @@ fn spec() -> Spec {
         config_map: Some("settings".to_owned()),
         pod_selector: BTreeMap::from([("app".to_owned(), "web".to_owned())]),
         quiet_period_seconds: Some(3),
+        suspend: Some(false),
         ..Spec::default()
     }
 }
@@ -136,7 +169,7 @@ impl Side {
     }
 
     fn note(&mut self) {
-        let list = self.runtime.block_on(self.client.list(&all_pods(true, None), None, |pod: PodIdentity| pod));
+        let list = self.runtime.block_on(self.client.list(&all_pods(true, None), None, |_: PodIdentity| ()));
         self.versions.push(list.unwrap().resource_version);
     }
 
@@ -168,6 +201,29 @@ impl Side {
                     .block_on(self.client.get::<Workload>(REPLICA_SETS, name))
                     .map(|answer| answer.value.replicas),
             ),
+            Call::Deployment(name) => {
+                let answer = self.runtime.block_on(self.client.get::<Value>(DEPLOYMENTS, name));
+                let fields = ["replicas", "selector", "strategy"];
+                outcome(answer.map(|answer| fields.map(|field| answer.value["spec"][field].clone())))
+            }
+            Call::Patch { pod, back, uid, version } => {
+                let (now, of_set) = (self.pods_now(), self.pods_of_set());
+                let name = of_set[pod % of_set.len()];
+                let uid = match uid {
+                    Which::Right => now[name].0.clone(),
+                    Which::Wrong => Uid::from(NOBODY),
+                };
+                let version = match version {
+                    Which::Right => &now[name].1,
+                    Which::Wrong => &self.pods[name].1,
+                };
+                let patch = self.handing_over(*back, (&uid, version));
+                let answer = self.runtime.block_on(async {
+                    let permit = self.client.deletion_permit().await?;
+                    self.client.patch_pod(&permit, name, &patch).await
+                });
+                format!("{} {}", outcome(answer.map(|pod| pod.gone_by.is_some())), self.controller_of(name))
+            }
             Call::PutStatus { version, uid, generation } => {
                 let monitor = self.monitor();
                 let version = match version {
@@ -176,7 +232,7 @@ impl Side {
                 };
                 let uid = match uid {
                     Which::Right => monitor.metadata.uid,
-                    Which::Wrong => Uid::from("00000000-0000-0000-0000-000000000000"),
+                    Which::Wrong => Uid::from(NOBODY),
                 };
                 let object = json!({
                     "apiVersion": CONFIG_MONITORS.api_version, "kind": CONFIG_MONITORS.kind,
@@ -188,7 +244,7 @@ impl Side {
             }
             Call::List { selector, at, metadata_only: true } => {
                 let (of, version) = (all_pods(true, Some(selector)), self.version(*at));
-                let list = self.runtime.block_on(self.client.list(&of, version.as_ref(), |pod: PodIdentity| pod));
+                let list = self.runtime.block_on(self.client.list(&of, version.as_ref(), |_: PodIdentity| ()));
                 outcome(list.map(|list| list.items.len()))
             }
             Call::List { selector, at, metadata_only: false } => {
@@ -231,6 +287,44 @@ impl Side {
         }
     }
 
+    /// Returns the controller of a pod, and by whom it was handed over.
+    fn controller_of(&self, name: &str) -> String {
+        let pods = self.runtime.block_on(self.client.list(&all_pods(false, None), None, |pod: Value| pod)).unwrap();
+        let metadata =
+            pods.items.into_iter().map(|pod| pod["metadata"].clone()).find(|pod| pod["name"] == name).unwrap();
+        let owner = metadata["ownerReferences"].as_array().unwrap().iter().find(|owner| owner["controller"] == true);
+        let by = ["from", "by"].map(|key| metadata["annotations"][format!("magalix.com/handed-over-{key}")].clone());
+        format!("{:?} {by:?}", owner.map(|owner| (&owner["kind"], &owner["name"])))
+    }
+
+    fn pods_of_set(&self) -> Vec<&String> {
+        self.pods.keys().filter(|name| name.starts_with(REPLICA_SET)).collect()
+    }
+
+    /// Returns the patch as the operator sends it.
+    fn handing_over(&self, back: bool, (uid, version): (&Uid, &ResourceVersion)) -> Value {
+        let owner = |of: Resource, name: &str| {
+            let owner = self.runtime.block_on(self.client.get::<Value>(of, name)).unwrap().value;
+            (
+                owner["metadata"]["uid"].clone(),
+                json!({"apiVersion": of.api_version, "kind": of.kind, "name": name,
+                "uid": owner["metadata"]["uid"], "controller": true}),
+            )
+        };
+        let (set, deployment) = (owner(REPLICA_SETS, REPLICA_SET), owner(DEPLOYMENTS, DEPLOYMENT));
+        let ((from, _), (_, to)) = if back { (deployment, set) } else { (set, deployment) };
+        let value = |text: &str| if back { Value::Null } else { text.into() };
+        json!({"metadata": {
+            "uid": uid,
+            "resourceVersion": version,
+            "labels": {"magalix.com/handed-over": value("true")},
+            "annotations": {
+                "magalix.com/handed-over-from": value("web-a/uid"), "magalix.com/handed-over-by": value("monitor-0/uid"),
+            },
+            "ownerReferences": [to, {"$patch": "delete", "uid": from}],
+        }})
+    }
+
     /// Returns the events of a watch up to its end, which comes after a second.
     async fn watch(&self, of: &Selection, from: &ResourceVersion) -> Result<Vec<String>, Error> {
         let mut lines = self.client.watch(of, from, Duration::from_secs(1)).await?;
@@ -251,7 +345,9 @@ impl Simulated {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
         let pace = Pace { creation: NEVER, readiness: NEVER, termination: NEVER };
         let (skew, lag, nodes) = (0, 0, 0);
-        let setting = Setting { owners: Owners::Usual, pace, skew, lag, nodes, secret: false, optional: false };
+        let (min_ready, status_lag, secret, optional) = (0, 0, false, false);
+        let owners = Owners::Usual;
+        let setting = Setting { owners, pace, skew, lag, nodes, min_ready, status_lag, secret, optional };
         let (cluster, client) = runtime.block_on(async {
             let cluster = Cluster::new(ClusterState::new(vec![spec()], setting, Network::new(1, 500, 4)));
             let life = cluster.state().network.begin_life(Process::First);
@@ -288,15 +384,23 @@ impl Simulated {
 }
 
 impl Real {
-    /// Creates a control plane with the objects of the simulated cluster. Its pods do not change by themselves, and do
-    /// not end.
+    /// Creates an API server with the objects of the simulated cluster. Its pods do not change by themselves, and do not
+    /// end.
     fn start(simulated: &Simulated) -> Self {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
         let (control_plane, fixture, proxy) = runtime.block_on(async {
-            let control_plane = ControlPlane::start().await.unwrap();
+            let mut control_plane = ControlPlane::start().await.unwrap();
             install_crd(&control_plane).await;
             let fixture = Fixture::new(&control_plane).await;
+            let rights = ["apply", "-n", &fixture.namespace, "-f", &file("deploy/surge/role/role.yml")];
+            control_plane.kubectl().ok(&rights).await.unwrap();
             let proxy = start_proxy(&control_plane, &fixture.namespace).await;
+            eventually("the namespace is ready for pods", DEADLINE, async || {
+                fixture.client.get(&fixture.path("serviceaccounts", "default")).await?.ok()
+            })
+            .await
+            .unwrap();
+            control_plane.end_clients();
             (control_plane, fixture, proxy)
         });
         let (pods, config_maps) = {
@@ -311,8 +415,13 @@ impl Real {
                 let object = json!({"metadata": {"name": name}, "data": data(stored.content)});
                 fixture.create("configmaps", object).await;
             }
+            let uid = create_owners(&fixture).await;
+            let controller = json!({"apiVersion": REPLICA_SETS.api_version, "kind": REPLICA_SETS.kind, "name": REPLICA_SET,
+                "uid": uid, "controller": true});
             for (name, labels) in pods {
-                let metadata = json!({"name": name, "labels": labels, "finalizers": ["example.com/stays"]});
+                let owners = labels.get("owner").filter(|owner| *owner == REPLICA_SET).map(|_| &controller);
+                let metadata = json!({"name": name, "labels": labels, "finalizers": ["example.com/stays"],
+                    "ownerReferences": owners.into_iter().collect::<Vec<_>>()});
                 let spec = json!({"schedulerName": "nobody", "containers": [{"name": "app", "image": "app"}]});
                 fixture.create("pods", json!({"metadata": metadata, "spec": spec})).await;
             }
@@ -355,6 +464,20 @@ impl Real {
     }
 }
 
+/// Creates the Deployment and the ReplicaSet. Returns the UID of the ReplicaSet.
+async fn create_owners(fixture: &Fixture) -> Value {
+    let (labels, strategy) = (json!({"owner": REPLICA_SET}), json!({"maxSurge": 1, "maxUnavailable": 1}));
+    let pods = json!({"metadata": {"labels": labels}, "spec": {"containers": [{"name": "app", "image": "app"}]}});
+    let both = json!({"matchExpressions": [{"key": "owner", "operator": "In", "values": [REPLICA_SET, "web-b"]}]});
+    let strategy = json!({"type": "RollingUpdate", "rollingUpdate": strategy});
+    let deployment = json!({"replicas": 2, "selector": both, "strategy": strategy, "template": pods});
+    fixture.create("deployments", json!({"metadata": {"name": DEPLOYMENT}, "spec": deployment})).await;
+    let set = json!({"replicas": 2, "selector": {"matchLabels": labels}, "template": pods});
+    fixture.create("replicasets", json!({"metadata": {"name": REPLICA_SET}, "spec": set})).await;
+    let set = fixture.client.get(&fixture.path("replicasets", REPLICA_SET)).await.unwrap();
+    set.body["metadata"]["uid"].clone()
+}
+
 /// Chooses the requests and changes.
 struct Author(Rng);
 
@@ -375,7 +498,7 @@ impl Author {
     fn call(&mut self, steps: usize) -> Call {
         let selectors =
             ["app=web", "tier=back", "tier in (front,back)", "app=web,tier notin (back)", "tier", "!tier", "app=other"];
-        match self.0.u8(..60) {
+        match self.0.u8(..84) {
             0..8 => Call::ConfigMap(self.one_of(&["settings", "other", "none"])),
             8..12 => Call::Monitor(self.one_of(&[MONITOR, "none"])),
             12 => Call::ReplicaSet("none"),
@@ -389,6 +512,12 @@ impl Author {
                 let (uid, version, grace) = (self.which(), self.one_of(&version), self.one_of(&[None, Some(60)]));
                 Call::Delete { pod, evict, uid, version, grace }
             }
+            59..71 => {
+                Call::Patch { pod: self.0.usize(..2), back: self.0.bool(), uid: self.which(), version: self.which() }
+            }
+            71..74 => Call::Deployment(self.one_of(&[DEPLOYMENT, "none"])),
+            // The simulation takes whoever reads more than their metadata for the task that looks after them.
+            74..78 => Call::List { selector: HANDED_OVER, at: self.at(steps), metadata_only: true },
             _ => {
                 let at = At::After(self.0.usize(..steps));
                 match self.0.bool() {
@@ -433,9 +562,15 @@ fn the_simulated_api_server_answers_like_the_real_one() {
     }
     println!("{seen:?}");
     // The comparison is worth little unless right and wrong requests of each kind were among it.
-    for (kind, how) in
-        [("Delete", "Conflict"), ("PutStatus", "Conflict"), ("ConfigMap", "NotFound"), ("List", "Expired")]
-    {
+    for (kind, how) in [
+        ("Delete", "Conflict"),
+        ("PutStatus", "Conflict"),
+        ("ConfigMap", "NotFound"),
+        ("List", "Expired"),
+        ("Patch", "false"),
+        ("Patch", "Conflict"),
+        ("Patch", "Invalid"),
+    ] {
         assert!(seen.contains_key(&(kind.to_owned(), how.to_owned())), "no {kind} was answered with {how}: {seen:?}");
     }
 }

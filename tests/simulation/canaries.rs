@@ -25,7 +25,7 @@ pub(crate) fn canaries_pass_if_they_stay_available(ledger: &Ledger, book: &Book)
         let start = book.start_of(begun);
         let began = start.map_or(list, |its| its.listed.max(its.shared).unwrap_or(list));
         let listed = write.listed.max(write.shared);
-        let knower = Knower { life: write.life, book, began: start.map(|start| start.at), listed };
+        let knower = Knower { life: write.life, actor: None, book, start, listed };
         // A task does not know the lists that other tasks of its process have made since.
         let from = write.listed.or(write.shared);
         let bake = write.spec.canary.as_ref().map_or(0, |its| its.bake_seconds.into());
@@ -94,7 +94,7 @@ fn is_baked(
         && new.all(|(number, pod)| {
             let mut ready = pod.ready.periods();
             let is_ready = ready.any(|(from, until)| {
-                let since = ledger.counts_from(knower, number, from).max(gone_on);
+                let since = ledger.counts_from(knower, (number, at), from).max(gone_on);
                 u128::from(at.ms.saturating_sub(since)) >= bake.as_millis()
                     && from <= at
                     && until.is_none_or(|until| until > at)

@@ -6,7 +6,7 @@ use fastrand::Rng;
 use crate::judge;
 use crate::player::{Played, play};
 use crate::story::Move::{self, Edit, Lasting, NewPodsStayUnready, Scale, Wait};
-use crate::story::{self, PodCount, Story};
+use crate::story::{self, AT_ONCE, PodCount, Story};
 use simulated_cluster::ledger::{Write, busiest_minute};
 use simulated_cluster::network::{Fate, RequestKind};
 use simulated_cluster::state::{Owners, Pace};
@@ -71,7 +71,7 @@ fn calm(seed: u64) -> Story {
     let quiet = if rng.bool() { 0 } else { 3 };
     let owners = if rng.bool() { Owners::One } else { Owners::Usual };
     let moves = vec![Wait(1000), EDIT, Wait(100_000), Wait(1)];
-    Story { seed, owners, ..Story::plain(vec![(quiet, None)], pace, moves) }
+    Story { seed, owners, ..Story::plain(vec![(quiet, AT_ONCE)], pace, moves) }
 }
 
 /// The formula of BENCHMARKS.md: N + 6 for N pods of one owner, three more with a quiet period, one if it takes
@@ -116,7 +116,7 @@ fn with_canary(bake: Option<u32>) -> usize {
     let canary = Move::Spec(0, story::Edit::Canary(bake.map(|bake| (PodCount::Pods(1), bake))));
     let moves = vec![canary, Wait(1000), EDIT, Wait(100_000), Wait(1)];
     let pace = Pace { creation: 50, readiness: 300, termination: 200 };
-    let story = Story { owners: Owners::One, ..Story::plain(vec![(0, None)], pace, moves) };
+    let story = Story { owners: Owners::One, ..Story::plain(vec![(0, AT_ONCE)], pace, moves) };
     let Played { ledger, trace, moves } = play(&story);
     assert_eq!((judge(&ledger), ledger.deletions.len()), (Ok(()), 2), "{story:?}");
     let sent = trace[moves[2].1..moves[4].1].iter().filter(|sent| sent.is_of_keeper);
@@ -155,9 +155,9 @@ fn busiest(
 fn requests_back_off_during_a_lasting_fault() {
     let halted = [NewPodsStayUnready(true), EDIT, Wait(2000)];
     for fault in KINDS.into_iter().flat_map(|what| FATES.map(|fate| (what, fate))) {
-        let at_rest = busiest((0, None), &[], fault, &[]);
+        let at_rest = busiest((0, AT_ONCE), &[], fault, &[]);
         assert!(at_rest <= MAX_AT_REST, "{at_rest} requests in a minute at rest, with {fault:?}");
-        for monitor in [(0, None), (3, None), (0, Some(PodCount::Pods(1)))] {
+        for monitor in [(0, AT_ONCE), (3, AT_ONCE), (0, Some(PodCount::Pods(1)))] {
             let most = busiest(monitor, &halted, fault, &[]).max(busiest(monitor, &[], fault, &[EDIT]));
             assert!(most <= MAX_IN_A_RESTART, "{most} requests in a minute in a restart, with {fault:?}: {monitor:?}");
         }
@@ -168,7 +168,7 @@ fn requests_back_off_during_a_lasting_fault() {
 fn refused_deletions(fate: Fate) -> usize {
     let pace = Pace { creation: 50, readiness: 300, termination: 200 };
     let moves = [Scale(0, 200), Wait(5000), Lasting(RequestKind::Delete, Some(fate)), EDIT, Wait(300_000), Wait(1)];
-    let story = Story { owners: Owners::One, deletions: 32, ..Story::plain(vec![(0, None)], pace, moves.to_vec()) };
+    let story = Story { owners: Owners::One, deletions: 32, ..Story::plain(vec![(0, AT_ONCE)], pace, moves.to_vec()) };
     let Played { ledger, trace, moves } = play(&story);
     assert_eq!(judge(&ledger), Ok(()), "{story:?}");
     let sent = trace[..moves[moves.len() - 1].1].iter().filter(|sent| sent.method == "DELETE");

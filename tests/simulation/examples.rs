@@ -8,12 +8,12 @@ use crate::story::Move::{
     NewPodsStayUnready, Relabel, Request, RequestRestart, RestartContainer, Scale, Spec, Start, Stop, Until, Wait,
     Watch,
 };
-use crate::story::{Edit, PodCount, Pods, Story, Windows};
+use crate::story::{AT_ONCE, Edit, PodCount, Pods, Story, Windows};
 use crate::{judge, stale_pods};
 use rules::status::Status;
 use simulated_cluster::ledger::End;
 use simulated_cluster::network::Process::{First, Second};
-use simulated_cluster::network::{Fate, RequestKind, WatchFault, Watched};
+use simulated_cluster::network::{Fate, RequestKind, Served, WatchFault, Watched};
 use simulated_cluster::state::{Owners, Pace};
 
 pub(crate) const SETTINGS: &str = "settings";
@@ -26,7 +26,7 @@ const RESUME: Move = Watch(First, Watched::ConfigMaps, WatchFault::End);
 /// Returns a story in which controllers and kubelets act at once.
 pub(crate) fn story(moves: &[Move]) -> Story {
     let pace = Pace { creation: 0, readiness: 0, termination: 0 };
-    Story::plain(vec![(0, None)], pace, moves.to_vec())
+    Story::plain(vec![(0, AT_ONCE)], pace, moves.to_vec())
 }
 
 /// Plays a story, and checks that every rule holds.
@@ -49,7 +49,7 @@ fn assert_needs(exception: Exception, moves: &[Move]) {
     assert_eq!(exceptions(moves), [Some(exception)], "{moves:#?}");
 }
 
-pub(crate) fn spec(edit: Edit) -> Move {
+pub(crate) const fn spec(edit: Edit) -> Move {
     Spec(0, edit)
 }
 
@@ -118,7 +118,8 @@ fn a_pod_that_is_selected_only_later_is_left_alone() {
     let moves = [&[back, Wait(200)][..], &reverted, &[all]].concat();
     let pace = Pace { creation: 0, readiness: 0, termination: 20_000 };
     // The seed says which server answers.
-    (0..10).for_each(|seed| _ = play_well(&Story { seed, monitors: vec![(3, None)], skew: 3, pace, ..story(&moves) }));
+    (0..10)
+        .for_each(|seed| _ = play_well(&Story { seed, monitors: vec![(3, AT_ONCE)], skew: 3, pace, ..story(&moves) }));
 }
 
 #[test]
@@ -147,7 +148,7 @@ fn a_keeper_after_a_panic_goes_by_the_transition_times_of_the_conditions() {
     let there = [panic, EditContent(SETTINGS, 'b'), Wait(100), EditLabels(SETTINGS), Wait(100), EditLabels(SETTINGS)];
     let back = [Wait(2500), EditContent(SETTINGS, 'a'), Wait(2500), spec(Edit::Suspend(false)), Wait(2500)];
     let moves = [&suspended[..], &there, &back].concat();
-    play_well(&Story { monitors: vec![(0, None); 2], ..story(&moves) });
+    play_well(&Story { monitors: vec![(0, AT_ONCE); 2], ..story(&moves) });
 }
 
 /// Nothing was read meanwhile, as if no process had run.
@@ -177,7 +178,7 @@ fn a_revert_that_is_recorded_late_counts_from_its_reading() {
     let late = [Wait(2500), put(Fate::AnswerLost), EditLabels(SETTINGS), spec(Edit::QuietPeriod(0))];
     let pace = Pace { creation: 2000, readiness: 0, termination: 0 };
     let moves = [&there[..], &back, &forbidden, &late].concat();
-    play_well(&Story { monitors: vec![(1, None)], pace, ..story(&moves) });
+    play_well(&Story { monitors: vec![(1, AT_ONCE)], pace, ..story(&moves) });
 }
 
 /// A list from before the GET would miss a pod created in between with the old content.
@@ -206,7 +207,7 @@ fn a_restart_is_not_over_by_pods_from_before_a_failed_write() {
 fn the_quiet_period_begins_with_the_last_content() {
     let lost = Request(First, RequestKind::PutStatus, 1, Fate::AnswerLost);
     let moves = [Wait(200), EditContent(SETTINGS, 'b'), Wait(2900), lost, EditContent(SETTINGS, 'c'), Wait(10_000)];
-    let played = play(&Story { monitors: vec![(3, None)], ..story(&moves) });
+    let played = play(&Story { monitors: vec![(3, AT_ONCE)], ..story(&moves) });
     assert_eq!(judge(&played.ledger), Ok(()));
 }
 
@@ -214,7 +215,7 @@ fn the_quiet_period_begins_with_the_last_content() {
 #[test]
 fn an_edit_of_labels_does_not_extend_the_quiet_period() {
     let moves = [Wait(200), EditContent(SETTINGS, 'b'), Wait(1500), EditLabels(SETTINGS), Wait(20_000)];
-    let Played { ledger, moves, .. } = play_well(&Story { monitors: vec![(3, None)], ..story(&moves) });
+    let Played { ledger, moves, .. } = play_well(&Story { monitors: vec![(3, AT_ONCE)], ..story(&moves) });
     let waited = ledger.deletions[0].at.ms - moves[1].0;
     assert!((3000..3200).contains(&waited), "{waited} ms");
 }
@@ -239,7 +240,7 @@ fn constant_changes_of_a_config_map_do_not_cause_constant_lists() {
 fn config_maps_whose_quiet_periods_overlap_restart_the_same_pods_once() {
     let edits = [EditContent(SETTINGS, 'b'), Wait(1000), EditContent(OTHER, 'b'), Wait(20_000)];
     let moves = [&[Spec(1, Edit::Source(OTHER)), Wait(200)][..], &edits].concat();
-    let played = play_well(&Story { monitors: vec![(3, None); 2], ..story(&moves) });
+    let played = play_well(&Story { monitors: vec![(3, AT_ONCE); 2], ..story(&moves) });
     assert_eq!(played.ledger.deletions.len(), 5, "each pod is deleted once");
 }
 
@@ -367,7 +368,16 @@ fn content_that_a_restore_undoes_is_read_again() {
 fn an_absence_from_before_a_restore_counts_anew() {
     let gone = [Move::BackUp, KillPod(0), Wait(200), DeleteConfigMap(SETTINGS), Wait(200)];
     let moves = [&[Wait(200)][..], &gone, &[Move::Restore, DeleteConfigMap(SETTINGS)]].concat();
-    play_well(&Story { optional: true, monitors: vec![(1, None)], ..story(&moves) });
+    play_well(&Story { optional: true, monitors: vec![(1, AT_ONCE)], ..story(&moves) });
+}
+
+/// As above, but the list of ConfigMonitors comes late: with this seed the keeper has read the restored status by then.
+#[test]
+fn an_absence_that_the_restored_status_does_not_know_counts_anew() {
+    let gone = [Move::BackUp, Move::FinishPod(6), DeleteConfigMap(SETTINGS), Wait(200)];
+    let late = Watch(First, Watched::Monitors, WatchFault::End);
+    let moves = [&[Wait(200), late][..], &gone, &[Move::Restore, DeleteConfigMap(SETTINGS)]].concat();
+    play_well(&Story { seed: 13, optional: true, monitors: vec![(1, AT_ONCE)], ..story(&moves) });
 }
 
 /// The ConfigMap came while the watch was stalled, was read because the spec was edited, and has gone again. The list that
@@ -425,7 +435,7 @@ fn old_pods_are_listed_for_each_source() {
     let pending = [Wait(50), EditContent(SETTINGS, 'b'), Until(First, RequestKind::PutStatus, 1), KillPod(0)];
     let moves = [&pending[..], &[spec(Edit::Source(OTHER)), Wait(200), EditContent(OTHER, 'b')]].concat();
     let pace = Pace { creation: 50, readiness: 0, termination: 0 };
-    play_well(&Story { monitors: vec![(1, None)], pace, ..story(&moves) });
+    play_well(&Story { monitors: vec![(1, AT_ONCE)], pace, ..story(&moves) });
 }
 
 /// Evictions may take longer than a wave may last.
@@ -445,7 +455,8 @@ fn slow_evictions_are_recorded_as_they_come() {
 fn a_restart_is_not_over_while_an_owner_does_not_answer() {
     let begun = [Scale(1, 0), Until(First, RequestKind::GetMonitor, 1), EditContent(SETTINGS, 'b'), Wait(4000)];
     let refused = [Request(First, RequestKind::ListPods, 3, Fate::NotSent), Wait(100_000)];
-    let (monitors, pace) = (vec![(1, None), (3, None)], Pace { creation: 700, readiness: 0, termination: 20_000 });
+    let (monitors, pace) =
+        (vec![(1, AT_ONCE), (3, AT_ONCE)], Pace { creation: 700, readiness: 0, termination: 20_000 });
     play_well(&Story { seed: 900_420, monitors, pace, ..story(&[&begun[..], &refused].concat()) });
 }
 
@@ -455,7 +466,7 @@ fn a_denied_write_is_retried_with_backoff_even_if_lists_are_slow() {
     let denied = Move::Lasting(RequestKind::Any, Some(Fate::Denied(409)));
     let moves = [Wait(60_000), EditSecondKey(SETTINGS, 'b'), Wait(2500), denied, Wait(60_000)];
     let (monitors, pace) = (
-        vec![(0, Some(PodCount::Percent("40%"))), (1, None), (3, None)],
+        vec![(0, Some(PodCount::Percent("40%"))), (1, AT_ONCE), (3, AT_ONCE)],
         Pace { creation: 2000, readiness: 0, termination: 20_000 },
     );
     play_well(&Story { seed: 2_015_674, monitors, pace, page: 2, ..story(&moves) });
@@ -486,14 +497,14 @@ fn the_next_pod_goes_as_soon_as_the_previous_one_is_available() {
     soon(intervals(one, &[spec(Edit::MinReady(2))]), 6000..7200, 2);
     // The disruption controller sees the new pod half a second later, and has refused the second pod once.
     let budget = Move::DisruptionBudgets([Some(2), None]);
-    soon(intervals((0, None), &[spec(Edit::Evict(true)), budget]), 4500..4700, 3);
+    soon(intervals((0, AT_ONCE), &[spec(Edit::Evict(true)), budget]), 4500..4700, 3);
 }
 
 /// Returns how many pods are deleted in a story of a ConfigMonitor with both ConfigMaps, or the first one, and a quiet
 /// period of 3 s.
 fn deleted_for(both: usize, moves: &[Move]) -> usize {
     let moves = [&[Wait(200)], moves, &[Wait(20_000)]].concat();
-    play_well(&Story { both, monitors: vec![(3, None)], ..story(&moves) }).ledger.deletions.len()
+    play_well(&Story { both, monitors: vec![(3, AT_ONCE)], ..story(&moves) }).ledger.deletions.len()
 }
 
 /// Each pod is deleted once: the pods that a restart creates have the content of both.
@@ -546,7 +557,7 @@ fn a_restart_is_held_while_a_source_is_missing() {
         assert_eq!(deleted_for(1, &[&missing[..], crash, &[EditContent(SETTINGS, 'a')]].concat()), 0);
     }
     let moves = [&[Wait(200)], &missing[..], &[EditContent(OTHER, 'a'), Wait(20_000)]].concat();
-    let Played { ledger, moves, .. } = play_well(&Story { both: 1, monitors: vec![(3, None)], ..story(&moves) });
+    let Played { ledger, moves, .. } = play_well(&Story { both: 1, monitors: vec![(3, AT_ONCE)], ..story(&moves) });
     assert!(ledger.deletions.iter().all(|deletion| deletion.at.ms >= moves[5].0), "it was held");
 }
 
@@ -675,7 +686,7 @@ fn the_clock_of_a_node_does_not_shorten_the_time_for_which_a_pod_must_be_ready()
             play_well(&Story { nodes, pace: STARTING, owners: Owners::One, ..story(moves) });
         ledger.deletions.iter().map(|deletion| (deletion.at.ms - moves[3].0) / 1000).collect()
     };
-    assert_eq!([0, -600].map(|nodes| deleted_at(nodes, &moves)), [[0, 15], [0, 15]]);
+    assert_eq!([0, -600].map(|nodes| deleted_at(nodes, &moves)), [[0, 15], [0, 16]]);
     assert_eq!(deleted_at(600, &moves), [11, 32], "a list shows that the clock is fast, and one comes every 10 s");
 }
 
@@ -882,7 +893,7 @@ fn a_restart_that_shares_a_list_begins_when_it_is_written() {
     let before = [spec(Edit::Windows(Windows::EveryMinute)), Wait(2500)];
     let moves = [&before[..], &hang, &[EditSecondKey(SETTINGS, 'b'), Wait(60_000)]].concat();
     let pace = Pace { creation: 2000, readiness: 300, termination: 0 };
-    play_well(&Story { seed: 20301185937, monitors: vec![(1, None), (0, None)], pace, ..story(&moves) });
+    play_well(&Story { seed: 20301185937, monitors: vec![(1, AT_ONCE), (0, AT_ONCE)], pace, ..story(&moves) });
 }
 
 /// The watch has stalled, and does not show that a pod is no longer available. After a slow list, the next one comes
@@ -894,6 +905,17 @@ fn canaries_pass_by_a_list() {
     let stall = Watch(First, Watched::Pods, WatchFault::Stall);
     let moves = [canary, Wait(2500), slow, EDIT, Wait(9500), stall, LoseReadiness(0, None), Wait(30_000)];
     play_well(&Story { pace: Pace { creation: 2000, readiness: 0, termination: 0 }, ..story(&moves) });
+}
+
+/// Exception 10: without a canary it did not matter since when the pods were ready, so the slow clock of the node counts.
+#[test]
+fn a_canary_that_is_set_during_a_restart_goes_by_the_clock_of_the_node() {
+    let canary = spec(Edit::Canary(Some((PodCount::Pods(1), 10))));
+    let begun = [canary, Wait(8000), RequestRestart(0, 'z'), Wait(1500)];
+    let unready = [spec(Edit::Canary(None)), LoseReadiness(0, Some(4998)), Wait(5000), canary, Wait(30_000)];
+    let monitors = vec![(0, Some(PodCount::Percent("40%")))];
+    let slow = Story { monitors, nodes: -600, ..story(&[&begun[..], &unready].concat()) };
+    (0..10).for_each(|seed| _ = play_well(&Story { seed, ..slow.clone() }));
 }
 
 /// Exception 7, the other way round: a late list has pods that were created long after the reading, and times of
@@ -910,4 +932,87 @@ fn a_pod_that_was_created_long_after_the_reading_stays_if_a_late_list_is_forgott
         let Played { ledger, .. } = play_well(&story(&moves));
         assert_eq!(ledger.deletions.len(), deletions);
     }
+}
+
+/// The absence is first seen by a process that cannot write at first, or seen while it cannot.
+#[test]
+fn an_absence_that_is_written_down_later_counts_from_when_the_config_monitor_was_settled() {
+    let gone = [Wait(5000), Crash(First), DeleteConfigMap(SETTINGS), KillPod(0), Wait(10_000)];
+    let refused = Request(First, RequestKind::PutStatus, 1, Fate::Busy(None));
+    let written = [refused, Start(First), Until(First, RequestKind::PutStatus, 2)];
+    let back =
+        [Move::Lasting(RequestKind::PutStatus, Some(Fate::Busy(None))), Wait(20_000), EditContent(SETTINGS, 'a')];
+    let moves = [&gone[..], &written, &back].concat();
+    let played = play_well(&Story { optional: true, monitors: vec![(1, AT_ONCE)], ..story(&moves) });
+    assert_eq!(played.ledger.deletions.len(), 1);
+    let refuses = |is_refused: bool| Move::Lasting(RequestKind::PutStatus, is_refused.then_some(Fate::Busy(None)));
+    let gone = [Wait(5000), refuses(true), DeleteConfigMap(SETTINGS), KillPod(0), Wait(20_000), refuses(false)];
+    let back = [Until(First, RequestKind::PutStatus, 1), refuses(true), Wait(20_000), EditContent(SETTINGS, 'a')];
+    let moves = [&gone[..], &back].concat();
+    let played = play_well(&Story { optional: true, monitors: vec![(1, AT_ONCE)], ..story(&moves) });
+    assert_eq!(played.ledger.deletions.len(), 1);
+}
+
+/// The content in between could not be recorded, and the other source is missing meanwhile.
+#[test]
+fn content_is_at_rest_while_another_source_is_missing() {
+    let pending = [Wait(200), KillPod(0), EDIT, Wait(1000), Request(First, RequestKind::PutStatus, 1, Fate::NotSent)];
+    let unrecorded = [EditContent(SETTINGS, 'c'), DeleteConfigMap(OTHER), Until(First, RequestKind::GetConfigMap, 2)];
+    let back = [EDIT, Wait(4500), EditContent(SETTINGS, 'a')];
+    let pace = Pace { creation: 50, readiness: 0, termination: 3000 };
+    let moves = [&pending[..], &unrecorded, &back].concat();
+    let monitors = vec![(2, AT_ONCE)];
+    (0..10).for_each(|seed| _ = play_well(&Story { seed, both: 1, pace, monitors: monitors.clone(), ..story(&moves) }));
+}
+
+/// The list of the other namespace's ConfigMonitors is held up for three seconds, and a new pod becomes ready.
+#[test]
+fn a_late_answer_does_not_set_the_clock_back() {
+    let late = [Until(First, RequestKind::Any, 1), Request(First, RequestKind::ListAll, 4, Fate::LateAnswer(3000))];
+    let again = [Wait(1500), EDIT, Watch(First, Watched::Monitors, WatchFault::Expire), Wait(1500)];
+    let undone = [Request(First, RequestKind::GetOwner, 2, Fate::CrashAfter), EDIT, Wait(100_000)];
+    let pace = Pace { creation: 2000, readiness: 5000, termination: 3000 };
+    let moves = [&late[..], &again, &undone].concat();
+    let slow =
+        Story { seed: 20601124562, monitors: vec![(1, Some(PodCount::Pods(1)))], pace, nodes: -600, ..story(&moves) };
+    play_well(&Story { min_ready: 2, namespaces: Served::Two, ..slow });
+}
+
+/// Each owner lacks one pod, or all of them together.
+#[test]
+fn the_budget_holds_for_each_owner_by_itself_and_the_total_for_all_of_them() {
+    let gone = |most, total| {
+        let begun = [spec(Edit::MaxTotal(total)), Wait(200), NewPodsStayUnready(true), EDIT, Wait(20_000)];
+        let played = play(&Story { monitors: vec![(0, most)], ..story(&begun) });
+        assert_eq!(judge(&played.ledger), Ok(()));
+        let healed = played.moves.last().map(|(ms, ..)| ms + 20_000);
+        played.ledger.deletions.iter().filter(|deletion| Some(deletion.at.ms) < healed).count()
+    };
+    let one = Some(PodCount::Pods(1));
+    assert_eq!(
+        [(one, None), (None, None), (AT_ONCE, one), (AT_ONCE, None)].map(|(most, total)| gone(most, total)),
+        [3, 3, 1, 5]
+    );
+}
+
+/// The selector is edited once all pods of the ReplicaSet that the restart began with are gone, by a rollout.
+#[test]
+fn after_a_rollout_the_deployment_still_counts_for_the_total() {
+    let begun = [Wait(200), spec(Edit::Canary(Some((PodCount::Pods(1), 10)))), RequestRestart(0, 'x'), Move::RollOut];
+    let edited = [Wait(1500), spec(Edit::Select(Pods::NotBack)), spec(Edit::MaxTotal(Some(PodCount::Pods(1))))];
+    let pace = Pace { creation: 50, readiness: 300, termination: 200 };
+    let moves = [&begun[..], &edited, &[LoseReadiness(0, Some(4000))]].concat();
+    play_well(&Story { monitors: vec![(1, None)], pace, namespaces: Served::Two, ..story(&moves) });
+}
+
+#[test]
+fn the_larger_min_ready_seconds_of_the_owner_and_of_the_spec_counts() {
+    let next = |of_owner, own| {
+        let moves = [spec(Edit::MinReady(own)), Wait(200), EDIT, Wait(30_000)];
+        let monitors = vec![(0, Some(PodCount::Pods(1)))];
+        let played = play_well(&Story { monitors, min_ready: of_owner, owners: Owners::One, ..story(&moves) });
+        let [first, second] = &played.ledger.deletions[..] else { panic!("two pods") };
+        (second.at.ms - first.at.ms) / 1000
+    };
+    assert_eq!([(0, 0), (4, 0), (0, 4), (4, 2)].map(|(of_owner, own)| next(of_owner, own)), [0, 5, 5, 5]);
 }

@@ -6,7 +6,7 @@ use rules::A_SECOND;
 use rules::status::Restart;
 use simulated_cluster::content::hash;
 use simulated_cluster::ledger::{Book, Deletion, Grounds, Ledger, Reading, Write};
-use simulated_cluster::network::Process::First;
+use simulated_cluster::network::Process::{First, Second};
 use simulated_cluster::network::{Fate, RequestKind};
 use simulated_cluster::state::Pace;
 
@@ -16,7 +16,7 @@ use crate::story::Move::{
     self, DeleteConfigMap, Edit as EditContent, EditLabels, KillPod, LoseReadiness, NewPodsStayUnready, Request,
     RequestRestart, Start, Stop, Wait,
 };
-use crate::story::{Edit, PodCount, Story};
+use crate::story::{AT_ONCE, Edit, PodCount, Story};
 
 /// An interrupted restart goes on only if its content came back before `interruptedAt` and the quiet period.
 pub(crate) fn an_interrupted_restart_goes_on_in_time(ledger: &Ledger, book: &Book) -> Result<(), String> {
@@ -53,11 +53,12 @@ fn came_back(ledger: &Ledger, book: &Book, write: &Write, restart: &Restart, qui
         let is_own = |reading: &Reading, part| reading.of_part(part) == own.of_part(part);
         reading.source.parts().any(|part| is_own(reading, part) && !is_own(before, part))
     };
-    known().any(|reading| {
-        (is_own(reading) || is_part_back(reading))
-            && reading.last_at().second().plus(A_SECOND + ledger.skew) >= at
-            && in_time(reading)
-    })
+    // A source that is missing once more has no other version.
+    let is_late = |reading: &Reading| {
+        let mut read = reading.seconds().chain([reading.last_at().second()]);
+        read.any(|second| second.plus(A_SECOND + ledger.skew) >= at)
+    };
+    known().any(|reading| (is_own(reading) || is_part_back(reading)) && is_late(reading) && in_time(reading))
 }
 
 pub(crate) fn nothing_is_deleted_during_an_interruption(_: &Ledger, _: &Deletion, grounds: &Grounds) -> bool {
@@ -65,7 +66,8 @@ pub(crate) fn nothing_is_deleted_during_an_interruption(_: &Ledger, _: &Deletion
 }
 
 /// With a quiet period of 3 s: one pod has been deleted for `b`, and its successor is unready.
-const HALTED: [Move; 4] = [Wait(200), NewPodsStayUnready(true), EDIT, Wait(8000)];
+const HALTED: [Move; 5] = [ONE, Wait(200), NewPodsStayUnready(true), EDIT, Wait(8000)];
+const ONE: Move = spec(Edit::MaxTotal(Some(PodCount::Pods(1))));
 const OTHER: Move = EditContent(SETTINGS, 'c');
 
 /// Plays a story in which a restart is interrupted by these moves.
@@ -99,6 +101,17 @@ fn a_restart_goes_on_if_its_content_was_read_in_time_whenever_that_can_be_writte
     let went_on = ledger.books[0].writes.iter().find(|write| write.goes_on().is_some());
     let after = went_on.map(|write| write.at.ms - moves[HALTED.len()].0);
     assert!(after.is_some_and(|after| after > 3000), "{after:?} ms after the other content");
+}
+
+/// Another process has read the other content in between.
+#[test]
+fn a_restart_goes_on_when_its_source_is_missing_again() {
+    let missing = [Wait(100_000), DeleteConfigMap(SETTINGS), Wait(8000)];
+    let back = [EditContent(SETTINGS, 'c'), Start(Second), Wait(200), DeleteConfigMap(SETTINGS), Wait(1)];
+    let pace = Pace { creation: 50, readiness: 5000, termination: 0 };
+    let optional = Story { optional: true, skew: 3, lag: 300, pace, ..story(&[&missing[..], &back].concat()) };
+    let monitors = vec![(3, AT_ONCE)];
+    (0..20).for_each(|seed| _ = play_well(&Story { seed, monitors: monitors.clone(), ..optional.clone() }));
 }
 
 /// It knows only the time in the status, which is a whole second, and waits up to two seconds longer.

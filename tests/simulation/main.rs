@@ -15,11 +15,13 @@ mod costs;
 mod examples;
 mod exceptions;
 mod interruptions;
+mod labels;
 mod log;
 mod player;
 mod runs;
 mod sharing;
 mod story;
+mod surge;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -46,9 +48,12 @@ type DeletionRule = fn(&Ledger, &Deletion, &Grounds) -> bool;
 /// process without backoff sends thousands.
 const MAX_PER_MINUTE: usize = 1000;
 
-/// The most requests per ConfigMonitor and minute, if there are more than two. The highest seen is 350, for a
-/// ConfigMonitor whose pods cannot be watched.
-const MAX_PER_MONITOR: usize = 450;
+/// The most requests per ConfigMonitor and minute, if there are more than two. The highest seen is 599, for a
+/// ConfigMonitor with five owners whose pods cannot be watched.
+const MAX_PER_MONITOR: usize = 700;
+
+/// Answers to requests that were sent together come within this many milliseconds.
+const TOGETHER: u64 = 10;
 
 /// The most milliseconds that a list takes, unless it is late.
 const A_LIST: u64 = 5;
@@ -107,6 +112,12 @@ fn judge(ledger: &Ledger) -> Result<(), String> {
     for deletion in ledger.deletions.iter().filter(|deletion| !ledger.pods[deletion.pod].is_undone) {
         every_rule_allows(ledger, deletion)?;
     }
+    for handed_over in ledger.handed_over.iter().filter(|it| !ledger.pods[it.pod].is_undone) {
+        every_rule_allows(ledger, handed_over).map_err(|broken| format!("handed over: {broken}"))?;
+    }
+    surge::never_over_max_surge(ledger)?;
+    surge::none_is_handed_over_twice(ledger)?;
+    surge::none_is_left(ledger)?;
     once_per_change(ledger).map_err(|broken| format!("once per change: {broken}"))?;
     never_over_the_budget(ledger).map_err(|broken| format!("never over the budget: {broken}"))
 }
@@ -490,9 +501,13 @@ fn observed_at_is_when_the_content_was_read(ledger: &Ledger, book: &Book) -> Res
                 book.readings.iter().filter(|reading| reading.life == write.life && reading.at < write.at);
             let mut before = None;
             readings.any(|reading| {
-                let (since, until) = (before.replace(reading.at.second()), reading.at.second());
-                // Sources that are read for the first time may come one after the other.
-                let one_by_one = reading.is_first() && since.is_none_or(|since| since <= time) && time <= until;
+                let (since, until) = (before.replace(reading.at), reading.at.second());
+                // Sources that are read for the first time may come one after the other. Of two answers together, the
+                // earlier may be received second.
+                let are_together = since.is_some_and(|since| since.ms + TOGETHER >= reading.at.ms);
+                let since = since.map(Moment::second);
+                let one_by_one = reading.is_first() || are_together;
+                let one_by_one = one_by_one && since.is_none_or(|since| since <= time) && time <= until;
                 (one_by_one || reading.seconds().any(|at| [at, at.plus(ledger.skew)].contains(&time)))
                     && (hash(reading.content) == restart.config_hash()) == is_own
             })
@@ -584,11 +599,13 @@ fn nothing_is_deleted_within_the_quiet_period(ledger: &Ledger, deletion: &Deleti
 }
 
 /// Rule 4. In one place all restarts together delete no more pods than there were changes and requests, with one
-/// process or two. After a restore a restart may be made again.
+/// process or two. After a restore a restart may be made again. By creation times, a new pod may be deleted or handed over.
 fn once_per_change(ledger: &Ledger) -> Result<(), String> {
     let mut in_place: BTreeMap<(usize, usize), usize> = BTreeMap::new();
-    for deletion in ledger.deletions.iter().filter(|deletion| !deletion.grounds.iter().any(|grounds| grounds.by_times))
-    {
+    let by_times = |it: &Deletion| it.grounds.iter().any(|grounds| grounds.by_times);
+    let of_pod = |pod: usize| ledger.handed_over.iter().filter(move |it| it.pod == pod);
+    let counts = |deletion: &&Deletion| !by_times(deletion) && !of_pod(deletion.pod).any(by_times);
+    for deletion in ledger.deletions.iter().filter(counts) {
         *in_place.entry(ledger.pods[deletion.pod].place).or_default() += 1;
     }
     let changes = |book: &Book| book.changes().count() + book.requests.len() + ledger.restored.len();
@@ -599,7 +616,7 @@ fn once_per_change(ledger: &Ledger) -> Result<(), String> {
     Ok(())
 }
 
-/// With `maxUnavailable` an available pod is deleted only if the owners then lack no more pods than the budget allows.
+/// With a budget an available pod is deleted only if its owner, and all together, then lack no more pods than it allows.
 fn never_over_the_budget(ledger: &Ledger) -> Result<(), String> {
     match ledger.deletions.iter().find(|deletion| deletion.over_budget > 0) {
         Some(Deletion { at, pod, over_budget, .. }) => {

@@ -63,9 +63,9 @@ pub(crate) fn play(story: &Story) -> Played {
         });
         let mut network = Network::new(story.seed, story.page, story.deletions);
         network.lease = story.replicas.then(Lease::default);
-        network.namespaces = story.namespaces;
-        let Story { owners, pace, skew, lag, nodes, secret, optional, .. } = *story;
-        let setting = Setting { owners, pace, skew, lag, nodes, secret, optional };
+        (network.namespaces, network.surges) = (story.namespaces, story.surges);
+        let Story { owners, pace, skew, lag, nodes, min_ready, status_lag, secret, optional, .. } = *story;
+        let setting = Setting { owners, pace, skew, lag, nodes, min_ready, status_lag, secret, optional };
         let cluster = Cluster::new(ClusterState::new(specs.collect(), setting, network));
         tokio::spawn(Arc::clone(&cluster).live());
         let last_content = CONFIG_MAPS.map(|config_map| (config_map, [Some('a'); 2])).into();
@@ -220,6 +220,9 @@ impl Player<'_> {
             Move::Freeze(source) => state.freeze(source),
             Move::DeleteConfigMap(source) => state.set_content(source, None),
             Move::Scale(owner, replicas) => state.scale(owner, replicas),
+            Move::RollOut => state.roll_out(),
+            Move::LetSurge(may_surge) => state.let_surge(may_surge),
+            Move::DeleteDeployment { orphans } => state.delete_deployment(orphans),
             Move::KillPod(nth) => state.kill(nth),
             Move::FinishPod(nth) => state.finish(nth),
             Move::EvictFromNode(nth) => state.evict_from_node(nth),
@@ -237,6 +240,7 @@ impl Player<'_> {
                 state.disruption_budgets = budgets.into_iter().flatten().collect();
             }
             Move::ForgetLists => state.compact(),
+            Move::LabelNamespace(is_labelled) => state.label_namespace(is_labelled),
             Move::BackUp => state.back_up(),
             Move::Restore => state.restore(),
             Move::DeleteMonitor(monitor) => state.delete_monitor(monitor),
@@ -272,6 +276,11 @@ impl Player<'_> {
             Edit::Source(_) | Edit::Both | Edit::OneKey(_) => named.write(story, spec),
             Edit::QuietPeriod(seconds) => spec.quiet_period_seconds = Some(seconds),
             Edit::MaxUnavailable(most) => spec.max_unavailable = most.map(PodCount::in_spec),
+            Edit::MaxTotal(most) => spec.max_unavailable_total = most.map(PodCount::in_spec),
+            // The schema refuses the two together.
+            Edit::MaxSurge(Some(_)) if spec.canary.is_some() => {}
+            Edit::Canary(Some(_)) if spec.max_surge.is_some() => {}
+            Edit::MaxSurge(most) => spec.max_surge = most.map(PodCount::in_spec),
             Edit::MinReady(seconds) => spec.min_ready_seconds = Some(seconds),
             Edit::Windows(windows) => spec.windows = windows.in_spec(),
             Edit::MinInterval(seconds) => spec.min_interval_seconds = Some(seconds),
@@ -288,9 +297,13 @@ impl Player<'_> {
 
     /// Ends all failures, and lets the operator work.
     async fn heal(&mut self) {
-        for one in
-            [Move::NewPodsStayUnready(false), Move::PodsKeepTerminating(false), Move::DisruptionBudgets([None; 2])]
-        {
+        for one in [
+            Move::NewPodsStayUnready(false),
+            Move::PodsKeepTerminating(false),
+            Move::DisruptionBudgets([None; 2]),
+            Move::LabelNamespace(true),
+            Move::LetSurge(true),
+        ] {
             self.make(one).await;
         }
         for monitor in 0..self.selected.len() {
@@ -310,7 +323,8 @@ impl Player<'_> {
         self.cluster.state().recover();
         self.cluster.state().network.heal();
         start(&self.cluster, Process::First);
-        for watched in [Watched::ConfigMaps, Watched::Secrets, Watched::Monitors, Watched::Pods] {
+        let all = [Watched::ConfigMaps, Watched::Secrets, Watched::Monitors, Watched::Namespaces, Watched::Pods];
+        for watched in all {
             self.fail_watch(Process::First, watched, WatchFault::Expire);
             self.fail_watch(Process::Second, watched, WatchFault::Expire);
         }
@@ -361,6 +375,8 @@ impl Player<'_> {
                     && status.is_of(monitor.generation)
                     && monitor.request.is_none_or(|value| status.has_handled(value))
             });
+            // With a fast clock, a node says for minutes that a pod is not available yet.
+            let settled = settled && !state.pods.iter().any(|pod| pod.is_handed_over());
             if settled && last + SETTLED_FOR <= state.ms && asked + 1000 <= state.ms {
                 return true;
             }

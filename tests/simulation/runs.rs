@@ -9,7 +9,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::exceptions::Exception;
 use crate::player::{Played, play};
-use crate::story::{Edit, Move, PodCount, Story, story};
+use crate::story::{AT_ONCE, Edit, Move, PodCount, Story, story};
 use crate::{judge, stale_pods};
 use simulated_cluster::network::Process::First;
 use simulated_cluster::network::{Fate, RequestKind};
@@ -205,7 +205,7 @@ fn in_every_small_story_the_rules_hold() {
     let depth = u32::try_from(variable("DEPTH", DEPTH)).unwrap();
     let alphabet = &alphabet();
     let letters = u64::try_from(alphabet.len()).unwrap();
-    let monitors = [(0, None), (1, None), (0, Some(PodCount::Pods(1)))];
+    let monitors = [(0, AT_ONCE), (1, AT_ONCE), (0, Some(PodCount::Pods(1)))];
     let of_length = |length| letters.pow(length);
     let all: u64 = (1..=depth).map(of_length).sum();
     let story = |number: u64| {

@@ -27,6 +27,9 @@ pub(crate) enum PodCount {
     Percent(&'static str),
 }
 
+/// All pods may be unavailable at once.
+pub(crate) const AT_ONCE: Option<PodCount> = Some(PodCount::Percent("100%"));
+
 impl PodCount {
     pub(crate) fn in_spec(self) -> IntOrString {
         match self {
@@ -78,6 +81,14 @@ pub(crate) enum Move {
     Freeze(&'static str),
     DeleteConfigMap(&'static str),
     Scale(usize, usize),
+    /// Begins a rollout of the Deployment, or goes back.
+    RollOut,
+    /// Edits the strategy of the Deployment: whether two pods may exist where one is desired.
+    LetSurge(bool),
+    /// Deletes the Deployment. What it controls goes with it, or is orphaned.
+    DeleteDeployment {
+        orphans: bool,
+    },
     KillPod(usize),
     FinishPod(usize),
     EvictFromNode(usize),
@@ -93,6 +104,8 @@ pub(crate) enum Move {
     RejectPods(usize),
     DisruptionBudgets([Option<usize>; 2]),
     ForgetLists,
+    /// Gives the namespace the label by which it may be selected, or takes it away.
+    LabelNamespace(bool),
     BackUp,
     Restore,
     DeleteMonitor(usize),
@@ -121,6 +134,8 @@ pub(crate) enum Edit {
     OneKey(bool),
     QuietPeriod(u32),
     MaxUnavailable(Option<PodCount>),
+    MaxTotal(Option<PodCount>),
+    MaxSurge(Option<PodCount>),
     MinReady(u32),
     Deadline(u32),
     Windows(Windows),
@@ -153,8 +168,14 @@ pub(crate) struct Story {
     pub(crate) lag: u64,
     /// Seconds by which the clocks of the nodes are ahead; behind if negative.
     pub(crate) nodes: i64,
+    /// The `minReadySeconds` of each owner.
+    pub(crate) min_ready: u32,
+    /// Milliseconds by which the status of the Deployment is late.
+    pub(crate) status_lag: u64,
     /// The namespaces that the processes serve.
     pub(crate) namespaces: Served,
+    /// Whether the processes hand pods over.
+    pub(crate) surges: bool,
     /// Whether the second ConfigMap is a Secret.
     pub(crate) secret: bool,
     /// Whether the ConfigMaps may be missing.
@@ -179,7 +200,10 @@ impl Story {
             skew: 0,
             lag: 0,
             nodes: 0,
+            min_ready: 0,
+            status_lag: 0,
             namespaces: Served::One,
+            surges: false,
             secret: false,
             optional: false,
             page: 500,
@@ -205,6 +229,10 @@ struct Author {
     replicas: bool,
     /// Whether the ConfigMaps may be missing.
     optional: bool,
+    /// Whether the processes serve only namespaces with a label.
+    labelled: bool,
+    /// Whether pods are handed over.
+    surges: bool,
 }
 
 impl Author {
@@ -223,7 +251,7 @@ impl Author {
 
     /// Returns a move about contents and pods.
     fn in_the_cluster(&mut self) -> Move {
-        match self.rng.u32(..44) {
+        match self.rng.u32(..46) {
             0..6 if self.optional => Move::DeleteConfigMap(self.source()),
             0..18 => Move::Edit(self.source(), self.one_of(&['a', 'a', 'b', 'b', 'c'])),
             18..21 => Move::EditSecondKey(self.source(), self.one_of(&['a', 'a', 'b'])),
@@ -245,6 +273,7 @@ impl Author {
             38 => Move::Freeze(self.source()),
             39..41 => Move::BackUp,
             41..43 => Move::Restore,
+            43..45 => Move::RollOut,
             _ => Move::ForgetLists,
         }
     }
@@ -258,9 +287,13 @@ impl Author {
             9..11 => self.one_of(self.sources),
             11..13 => Edit::OneKey(self.rng.bool()),
             13..15 => Edit::QuietPeriod(self.one_of(&[0, 1, 3])),
-            15..20 => {
+            15..18 => {
+                let some = [Some(PodCount::Pods(1)), Some(PodCount::Pods(2)), Some(PodCount::Percent("40%"))];
+                Edit::MaxUnavailable(self.one_of(&[AT_ONCE, None, some[0], some[1], some[2]]))
+            }
+            18..20 => {
                 let most = [None, Some(PodCount::Pods(1)), Some(PodCount::Pods(2)), Some(PodCount::Percent("40%"))];
-                Edit::MaxUnavailable(self.one_of(&most))
+                Edit::MaxTotal(self.one_of(&most))
             }
             20 => Edit::MinReady(self.one_of(&[0, 2])),
             21 => Edit::RestartUnmanaged(self.rng.bool()),
@@ -385,12 +418,54 @@ impl Author {
             let edits = [self.windows(), Edit::MinInterval(self.one_of(&[0, 0, 10, 60])), self.canary()];
             moves.extend(edits.into_iter().filter(|_| self.rng.bool()).map(|edit| Move::Spec(monitor, edit)));
         }
+        let surging = if self.surges { 0..self.monitors } else { 0..0 };
+        for monitor in surging {
+            moves.push(Move::Spec(monitor, Edit::Canary(None)));
+            moves.push(Move::Spec(monitor, self.max_surge()));
+            moves.push(Move::Spec(monitor, Edit::MaxUnavailable(self.one_of(&[None, None, Some(PodCount::Pods(1))]))));
+        }
         let count = self.rng.usize(1..50);
         moves.extend((0..count).map(|_| self.any()));
         moves
     }
 
+    /// Returns a move about the label of the namespace.
+    fn about_the_namespace(&mut self) -> Move {
+        let (process, faults) =
+            (self.process(), [WatchFault::Stall, WatchFault::End, WatchFault::Expire, WatchFault::Miss]);
+        match self.rng.u8(..4) {
+            0 => Move::Watch(process, Watched::Namespaces, self.one_of(&faults)),
+            _ => Move::LabelNamespace(self.rng.bool()),
+        }
+    }
+
+    /// Returns a move about surge.
+    fn about_surge(&mut self) -> Move {
+        let monitor = self.rng.usize(..self.monitors);
+        match self.rng.u8(..25) {
+            0..6 => Move::Spec(monitor, self.max_surge()),
+            6..8 => Move::LetSurge(self.rng.bool()),
+            8..12 => Move::RollOut,
+            12..16 => Move::Scale(0, self.rng.usize(..4)),
+            16..18 => Move::NewPodsStayUnready(self.rng.bool()),
+            18..20 => Move::Spec(monitor, Edit::MaxUnavailable(self.one_of(&[None, None, Some(PodCount::Pods(1))]))),
+            20 => Move::DeleteDeployment { orphans: self.rng.bool() },
+            _ => Move::Request(self.process(), RequestKind::Patch, self.rng.u32(1..4), self.fate()),
+        }
+    }
+
+    fn max_surge(&mut self) -> Edit {
+        let some = [None, Some(PodCount::Pods(1)), Some(PodCount::Pods(2)), Some(PodCount::Percent("40%"))];
+        Edit::MaxSurge(self.one_of(&some))
+    }
+
     fn any(&mut self) -> Move {
+        if self.surges && self.rng.u8(..6) == 0 {
+            return self.about_surge();
+        }
+        if self.labelled && self.rng.u8(..8) == 0 {
+            return self.about_the_namespace();
+        }
         if self.of_times > 0 && self.rng.u8(..self.of_times) == 0 {
             return self.about_times();
         }
@@ -417,6 +492,8 @@ pub(crate) fn story(seed: u64) -> Story {
         of_times: if has_times { 3 } else { 0 },
         replicas,
         optional,
+        labelled: false,
+        surges: false,
         rng,
     };
     author.monitors = author.one_of(&[1, 1, 1, 1, 1, 2, 2, 3]);
@@ -425,16 +502,23 @@ pub(crate) fn story(seed: u64) -> Story {
         readiness: author.one_of(&[0, 300, 5000]),
         termination: author.one_of(&[0, 200, 3000, 20_000]),
     };
-    let most = [None, None, Some(PodCount::Pods(1)), Some(PodCount::Percent("40%"))];
+    let most = [AT_ONCE, AT_ONCE, None, Some(PodCount::Pods(1)), Some(PodCount::Percent("40%"))];
     let monitors = (0..author.monitors).map(|_| (author.one_of(&[0, 0, 1, 3]), author.one_of(&most))).collect();
     let both = if has_both { author.one_of(&[1, author.monitors]) } else { 0 };
     let owners = author.one_of(&[Owners::Odd, Owners::Usual, Owners::Usual, Owners::Usual]);
     let page = author.one_of(&[500, 500, 500, 2]);
     let lag = author.one_of(&[0, 0, 0, 0, 300, 4000]);
     let nodes = author.one_of(&[0, 0, 0, 0, -600, 600]);
-    let namespaces = author.one_of(&[Served::One, Served::One, Served::Two, Served::All]);
+    let namespaces = match author.one_of(&[Served::One, Served::One, Served::Two, Served::All]) {
+        Served::All => author.one_of(&[Served::All, Served::Labelled]),
+        others => others,
+    };
+    author.labelled = namespaces == Served::Labelled;
+    author.surges = author.rng.u8(..4) == 0;
     let moves = author.moves(has_times);
     let skew = if has_skew { 3 } else { 0 };
+    let min_ready = author.one_of(&[0, 0, 0, 2]);
+    let status_lag = if author.surges { author.one_of(&[0, 0, 500, 4000]) } else { 0 };
     Story {
         seed,
         both,
@@ -443,7 +527,10 @@ pub(crate) fn story(seed: u64) -> Story {
         skew,
         lag,
         nodes,
+        min_ready,
+        status_lag,
         namespaces,
+        surges: author.surges,
         secret,
         optional,
         page,

@@ -100,7 +100,8 @@ pub(crate) fn sources(version: &str, content: usize) -> Value {
 
 /// Returns a ConfigMonitor of `c` without a quiet period, for pods with this label, that has recorded content 0.
 pub(crate) fn settled(name: &str, app: &str) -> Value {
-    let spec = json!({ "configMap": "c", "podSelector": { "app": app }, "quietPeriodSeconds": 0 });
+    let spec =
+        json!({ "configMap": "c", "podSelector": { "app": app }, "quietPeriodSeconds": 0, "maxUnavailable": "100%" });
     let mut monitor = monitor(name, &spec);
     monitor["status"] =
         json!({ "observedGeneration": 1, "source": "ConfigMap/c", "sources": sources("7", 0), "pods": 3 });

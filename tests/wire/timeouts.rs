@@ -65,7 +65,7 @@ async fn operator_at_rest(scenario: &Scenario) -> JoinHandle<()> {
     let running = tokio::spawn(async move {
         let (namespaces, elected) = (Namespaces::Named(vec!["default".into()]), CancellationToken::new());
         elected.cancel();
-        run(client, namespaces, None, &watch::Sender::new(Synced::default()), elected).await;
+        run(client, namespaces, None, false, &watch::Sender::new(Synced::default()), elected).await;
     });
     for words in [PUT, "watch configmaps", "watch configmonitors"] {
         scenario.server.arrived(words, 1).await;

@@ -41,6 +41,20 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 - apiGroups: ["events.k8s.io"]
   resources: ["events"]
   verbs: ["create"]
+{{- if and .Values.allNamespaces .Values.namespaceSelector }}
+- apiGroups: [""]
+  resources: ["namespaces"]
+  verbs: ["list", "watch"]
+{{- end }}
+{{- end }}
+
+{{- define "configmonitor-operator.surgeRules" -}}
+- apiGroups: [""]
+  resources: ["pods"]
+  verbs: ["patch"]
+- apiGroups: ["apps"]
+  resources: ["deployments"]
+  verbs: ["get"]
 {{- end }}
 
 {{/* list and watch: the metadata. get: the content of the Secrets that ConfigMonitors name. */}}

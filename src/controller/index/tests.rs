@@ -55,6 +55,7 @@ fn words(changes: Vec<Change>) -> Vec<String> {
             format!("notify {} of generation {}, {}", uid.as_str(), latest.generation, bells(&latest))
         }
         Change::Stop(uid) => format!("stop {}", uid.as_str()),
+        Change::LookAfter => "look after".to_owned(),
     };
     let mut changes: Vec<String> = changes.into_iter().map(word).collect();
     changes.sort();

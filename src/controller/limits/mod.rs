@@ -58,10 +58,15 @@ impl Limits {
         self.elected.is_cancelled()
     }
 
+    /// Waits until this process is the leader.
+    pub(crate) async fn elected(&self) {
+        self.elected.cancelled().await;
+    }
+
     /// Waits until this process is the leader, and for a slot of the namespace, and then of the process. Slots are
     /// given in the order of asking.
     pub(crate) async fn acquire_slot(&self, namespace: &NamespaceLimits) -> Option<Slot> {
-        self.elected.cancelled().await;
+        self.elected().await;
         let of_namespace = Arc::clone(&namespace.slots).acquire_owned().await.ok()?;
         let of_process = Arc::clone(&self.slots).acquire_owned().await.ok()?;
         Some([of_namespace, of_process])

@@ -111,13 +111,10 @@ impl Memory {
             let requested = metadata.annotations.restart_requested_at != latest.request;
             !edited && !cleared && !requested && !another
         };
-        if another {
-            // An absence has no version that shows whether the source existed again meanwhile.
-            self.readings.iter_mut().for_each(Reading::forget_absence);
-        }
         if !self.record.as_ref().is_some_and(is_current) {
             self.record = None;
-            self.record = read(context).await?;
+            let record = read(context).await?;
+            self.replace_record(record);
             // Another process may have read versions that this one has not, the spec may have named other sources in
             // between, and a baseline must be the current content.
             self.require_read_from(timer_now());
@@ -131,12 +128,19 @@ impl Memory {
             return Ok(Confirmation::Gone);
         };
         let is_same = self.record.as_ref().is_some_and(|before| before.has_same_spec_and_status(&now));
-        self.record = Some(now);
+        self.replace_record(Some(now));
         if is_same {
             return Ok(Confirmation::Confirmed(Confirmed { generation: self.generation() }));
         }
         self.require_read_from(timer_now());
         Ok(Confirmation::Changed)
+    }
+
+    fn replace_record(&mut self, record: Option<Record>) {
+        if let Some(Record { status, .. }) = &record {
+            self.readings.iter_mut().for_each(|reading| reading.compare(status));
+        }
+        self.record = record;
     }
 
     /// Requires that the sources are read by a GET that begins at this time or later.

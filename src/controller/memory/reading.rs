@@ -9,6 +9,7 @@ use crate::kube::{ResourceVersion, Uid};
 use crate::monitor::content::ContentHash;
 use crate::monitor::decide::Content;
 use crate::monitor::source::Source;
+use crate::monitor::status::Status;
 
 pub(super) struct Reading {
     pub(super) source: Source,
@@ -29,6 +30,8 @@ pub(super) struct Reading {
     pub(super) is_announced: bool,
     /// The object replaces an immutable one, which kubelets do not watch.
     pub(super) replaces_immutable: bool,
+    /// The status knew the content when they were last compared.
+    is_known: bool,
     /// The UID of the object if it is immutable. Kept when the object is deleted, to recognize its replacement.
     immutable: Option<Uid>,
 }
@@ -65,14 +68,14 @@ impl Reading {
                 Some(format!("{} by {manager:?} at {at}", source.name).into())
             }),
         };
-        let (content, is_announced) = match (hash, before) {
+        let (content, is_announced, is_known) = match (hash, before) {
             // The time stays that of the answer that first had this content.
-            (Some(hash), Some(Self { content: Some(content), is_announced, .. }))
+            (Some(hash), Some(Self { content: Some(content), is_announced, is_known, .. }))
                 if content.version == version && content.hash == hash =>
             {
-                (Some(content), is_announced)
+                (Some(content), is_announced, is_known)
             }
-            (hash, _) => (hash.map(|hash| Content { hash, version, at: *at, came: *came, first }), false),
+            (hash, _) => (hash.map(|hash| Content { hash, version, at: *at, came: *came, first }), false, false),
         };
         // After a restore from backup the object may exist again at the version of a stale doorbell.
         let bell = bell.filter(|_| uid.is_some());
@@ -86,13 +89,20 @@ impl Reading {
             read_at,
             is_announced,
             replaces_immutable: replaced,
+            is_known,
             immutable,
         }
     }
 
-    /// Forgets since when the source does not exist.
-    pub(super) fn forget_absence(&mut self) {
-        self.content.take_if(|content| content.version.is_none());
+    /// Compares the content with the status. Forgets since when the source does not exist, if the status knew that and no
+    /// longer does, as after a restore from backup: an absence has no version that shows whether the source existed again
+    /// meanwhile.
+    pub(super) fn compare(&mut self, status: &Status) {
+        let is_known = self.content.as_ref().is_some_and(|content| status.knows(&self.source.name, &content.hash));
+        if self.is_known && !is_known {
+            self.content.take_if(|content| content.version.is_none());
+        }
+        self.is_known = is_known;
     }
 
     /// Returns whether the bell reports nothing newer than this reading.

@@ -65,6 +65,7 @@ impl Memory {
             }
         }
         context.publish(notice.as_slice(), &self.uids()).await;
+        self.readings.iter_mut().for_each(|reading| reading.compare(&record.status));
         Ok(self.record.insert(record).status.clone())
     }
 }

@@ -13,8 +13,9 @@ use crate::controller::limits::Owners;
 use crate::controller::memory::{Confirmation, Confirmed};
 use crate::controller::requeue::Requeue;
 use crate::controller::step::Step;
-use crate::kube::error::Error;
+use crate::kube::error::{Cause, Error};
 use crate::kube::objects::Pod;
+use crate::kube::{Action, PODS};
 use crate::monitor::hold::back_off;
 use crate::monitor::notice::{self, Notice};
 use crate::monitor::report::{self, Progress, Situation};
@@ -59,6 +60,16 @@ impl Drive<'_, '_> {
                 Do::ReadOwners(queries) => {
                     let (states, took) = self.read_owners(queries).await?;
                     News::OwnersRead { states, took }
+                }
+                Do::ReadDeployments(_) if !context.shared.surges => {
+                    let needs =
+                        "spec.maxSurge needs the Component deploy/surge, or surge.enabled in the chart".to_owned();
+                    return Err(Action::new("patch", PODS).failed(Cause::Forbidden(needs)));
+                }
+                Do::ReadDeployments(deployments) => {
+                    let (selected, began) = (policy.selector.to_query(), timer_now());
+                    let states = owners::read_deployments(&context.client, Some(&selected), deployments).await?;
+                    News::DeploymentsRead { states, took: timer_now().saturating_duration_since(began) }
                 }
                 Do::Intend(begun) => News::Confirmed(self.intend(begun).await?),
                 Do::Confirm => match self.step.confirm().await? {
@@ -116,6 +127,7 @@ impl Drive<'_, '_> {
         let context = self.step.context;
         let Watched { machine, listed_at, .. } = &mut *self.watched;
         let before = machine.deleted();
+        let restart = self.step.status.restart.as_ref().and_then(|restart| restart.identity()).unwrap_or_default();
         let hear = |pod: &Pod, reply: Reply| {
             if matches!(reply, Reply::Deleted { here: true, .. })
                 && let Some(read_at) = machine.first_deletion()
@@ -124,7 +136,7 @@ impl Drive<'_, '_> {
             }
             machine.replied(pod, reply)
         };
-        let is_whole = wave::send(self.step, wave, *listed_at, confirmed, hear).await;
+        let is_whole = wave::send(self.step, wave, (&restart, *listed_at), confirmed, hear).await;
         machine.heard(News::WaveOver { is_whole }, now(&context.client));
         let has_deleted = machine.deleted() > before;
         self.step.scheduling.end_turn();

@@ -37,7 +37,7 @@ impl Planner<'_> {
             return Ok(None);
         }
         let (version, listed) = list_identities(self.context, self.policy, came).await?;
-        let pods = listed.pods.len();
+        let pods = listed.len();
         self.snapshots.record(restart, self.policy.selector.to_query(), came, (version, listed));
         Ok(Some(pods))
     }
@@ -69,7 +69,7 @@ impl Planner<'_> {
         let not_before = if may_share { came.max(now.checked_sub(SHARED_FOR).unwrap_or(came)) } else { now };
         let (listing, interest) = list_pods(self.context, policy, not_before).await?;
         let listed = recorded.unwrap_or_else(|| {
-            let listed = Arc::new(Snapshot::of(listing.pods.iter().map(|pod| pod.identity())));
+            let listed = Arc::new(uids(&listing.pods));
             let list = (listing.version.clone(), Arc::clone(&listed));
             self.snapshots.record(restart, policy.selector.to_query(), came, list);
             Some(listed)
@@ -79,8 +79,7 @@ impl Planner<'_> {
     }
 
     /// Makes the plan of a restart again, from the list that names the pods that it replaces. Once the API server has
-    /// forgotten that list, after minutes, creation times decide, and the budget ignores an owner all of whose pods are
-    /// absent at that moment until one is back.
+    /// forgotten that list, after minutes, creation times decide.
     pub(super) async fn recall(mut self, restart: &Restart, begun: &Begun) -> Result<Plan, Error> {
         let (context, policy) = (self.context, self.policy);
         let selection = Selection { labels: Some(begun.pod_selector.clone()), ..selected(policy) };
@@ -92,8 +91,8 @@ impl Planner<'_> {
         let since = self.since(&metadata, restart).await?;
         let (pods, listed) = match recorded {
             Some(pods) => {
-                let listed = Snapshot::of(pods.iter().map(|pod| pod.identity()));
-                (pods, Some(Arc::new(listed)))
+                let listed = Arc::new(uids(&pods));
+                (pods, Some(listed))
             }
             None => match context.client.list(&selection, None, Arc::<Pod>::new).await {
                 Ok(list) => (list.items, None),
@@ -124,8 +123,8 @@ impl Planner<'_> {
         if let Some(pods) = self.snapshots.at(version, &self.policy.selector.to_query()) {
             return Ok(Some(pods));
         }
-        let pods = self.again(of, version, |pod: PodIdentity| pod).await?;
-        Ok(pods.map(|pods| Arc::new(Snapshot::of(pods))))
+        let pods = self.again(of, version, |PodIdentity(uid)| uid).await?;
+        Ok(pods.map(|pods| Arc::new(pods.into_iter().collect())))
     }
 
     /// Makes the list at a version again. Returns `None` once the API server has forgotten it.
@@ -148,10 +147,14 @@ async fn list_identities(
 ) -> Result<(ResourceVersion, Arc<Snapshot>), Error> {
     let interest = context.shared.identities.interest(&policy.selector.to_query());
     let list = |_| async {
-        let list = context.client.list(&metadata_of(policy), None, |pod: PodIdentity| pod).await?;
-        Ok((list.resource_version, Arc::new(Snapshot::of(list.items))))
+        let list = context.client.list(&metadata_of(policy), None, |PodIdentity(uid)| uid).await?;
+        Ok((list.resource_version, Arc::new(list.items.into_iter().collect())))
     };
     interest.ask(context.client.stop(), not_before, &(), list).await
+}
+
+fn uids(pods: &[Arc<Pod>]) -> Snapshot {
+    pods.iter().map(|pod| pod.uid.clone()).collect()
 }
 
 fn metadata_of(policy: &Policy) -> Selection {
@@ -161,7 +164,7 @@ fn metadata_of(policy: &Policy) -> Selection {
 /// Returns how many pods a policy selects, by a list that began at `not_before` or later.
 pub(crate) async fn count(context: &Context, policy: &Policy, not_before: Instant) -> Result<usize, Error> {
     let (_, listed) = list_identities(context, policy, not_before).await?;
-    Ok(listed.pods.len())
+    Ok(listed.len())
 }
 
 /// Lists the selected pods, or shares a list that began at `not_before` or later.

@@ -2,14 +2,17 @@
 
 use std::sync::Arc;
 
-use futures_util::{StreamExt, stream};
+use futures_util::{StreamExt, TryStreamExt, stream};
+use serde::de::DeserializeOwned;
 
-use crate::kube::PODS;
 use crate::kube::client::Client;
 use crate::kube::error::{Cause, Error};
+use crate::kube::labels::OwnerSelector;
 use crate::kube::list::Selection;
-use crate::kube::objects::{Pod, Workload};
+use crate::kube::objects::{DEPLOYMENTS, Deployment, Owner, Pod, Workload};
+use crate::kube::{PODS, Resource, Uid};
 use crate::monitor::restart::standing::{OwnerQuery, OwnerState, OwnerStates};
+use crate::monitor::restart::surge::{DeploymentState, Deployments};
 use crate::monitor::spec::Policy;
 
 const CONCURRENT_READS: usize = 16;
@@ -43,22 +46,75 @@ pub(super) async fn read_states(
 /// were created without it.
 async fn state_of(client: &Client, policy: &Policy, query: &OwnerQuery) -> Result<OwnerState, Error> {
     let OwnerQuery { owner, resource, selected } = query;
-    let workload = match client.get::<Workload>(*resource, &owner.name).await {
-        Ok(answer) if answer.value.uid == owner.uid => answer.value,
-        Err(error) if !error.cause.is_not_found() => return Err(error),
-        _ => return Ok(OwnerState::default()),
-    };
+    let Some(workload) = read_workload(client, *resource, owner).await? else { return Ok(OwnerState::default()) };
     let desired = workload.replicas as usize;
-    let labels = workload.selector.and_then(|selector| selector.to_query());
+    let labels = workload.selector.as_ref().and_then(OwnerSelector::to_query);
     let labels = labels.filter(|labels| *selected < desired && *labels != policy.selector.to_query());
-    let others = match labels {
-        Some(labels) => {
-            let selection = Selection { resource: PODS, labels: Some(labels), name: None, metadata_only: false };
-            let mut pods = client.list(&selection, None, Arc::<Pod>::new).await?.items;
-            pods.retain(|pod| pod.controller.as_deref() == Some(&**owner));
-            pods
-        }
-        None => Vec::new(),
+    let others = list_others(client, labels, |set| *set == **owner).await?;
+    let Workload { min_ready, failure, controller, is_named_after_controller, .. } = workload;
+    Ok(OwnerState { desired, min_ready, others, failure, controller, is_named_after_controller })
+}
+
+/// Returns the Deployments that exist, with their pods. Those that the policy selects are in the list of the pass.
+pub(crate) async fn read_deployments(
+    client: &Client,
+    selected: Option<&str>,
+    deployments: Vec<Arc<Owner>>,
+) -> Result<Deployments, Error> {
+    let answers = stream::iter(deployments).map(|owner| async move {
+        let state = deployment_state(client, selected, &owner).await?;
+        Ok(state.map(|state| (owner, state)))
+    });
+    let states: Vec<_> = answers.buffered(CONCURRENT_READS).try_collect().await?;
+    Ok(states.into_iter().flatten().collect())
+}
+
+async fn deployment_state(
+    client: &Client,
+    selected: Option<&str>,
+    owner: &Owner,
+) -> Result<Option<DeploymentState>, Error> {
+    let Some(deployment) = read(client, DEPLOYMENTS, owner, |deployment: &Deployment| &deployment.uid).await? else {
+        return Ok(None);
     };
-    Ok(OwnerState { desired, others, failure: workload.failure, controller: workload.controller })
+    let Deployment { replicas: desired, min_ready, selector, may_surge, is_rolling, .. } = deployment;
+    let labels = selector.as_ref().and_then(OwnerSelector::to_query).filter(|labels| Some(&**labels) != selected);
+    let others = list_others(client, labels, |set| set.is_named_after(owner)).await?;
+    Ok(Some(DeploymentState { desired, min_ready, others, may_surge, is_rolling }))
+}
+
+/// Returns an owner of pods, unless it is gone.
+pub(crate) async fn read_workload(
+    client: &Client,
+    resource: Resource,
+    owner: &Owner,
+) -> Result<Option<Workload>, Error> {
+    read(client, resource, owner, |workload: &Workload| &workload.uid).await
+}
+
+/// Returns the object with the name and the UID of the owner, if there is one.
+async fn read<T: DeserializeOwned>(
+    client: &Client,
+    resource: Resource,
+    owner: &Owner,
+    uid: impl Fn(&T) -> &Uid,
+) -> Result<Option<T>, Error> {
+    match client.get(resource, &owner.name).await {
+        Ok(answer) => Ok(Some(answer.value).filter(|object| *uid(object) == owner.uid)),
+        Err(error) if error.cause.is_not_found() => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Returns the pods with these labels whose controller is one of these. None without labels.
+async fn list_others(
+    client: &Client,
+    labels: Option<String>,
+    is_its: impl Fn(&Owner) -> bool,
+) -> Result<Vec<Arc<Pod>>, Error> {
+    let Some(labels) = labels else { return Ok(Vec::new()) };
+    let selection = Selection { resource: PODS, labels: Some(labels), name: None, metadata_only: false };
+    let mut pods = client.list(&selection, None, Arc::<Pod>::new).await?.items;
+    pods.retain(|pod| pod.controller.as_deref().is_some_and(&is_its));
+    Ok(pods)
 }

@@ -116,7 +116,7 @@ impl Watched {
     /// Applies an event of the watch. Breaks if events are missing: the next pass lists the pods.
     fn apply(&mut self, event: PodEvent, client: &Client) -> ControlFlow<Result<(), Error>> {
         match event {
-            PodEvent::Applied(pod) => self.machine.heard(News::Applied(pod), clock::now(client)),
+            PodEvent::Applied(pod) => self.machine.heard(News::Applied(pod), clock::now_at_best(client)),
             PodEvent::Deleted(uid) => self.machine.heard(News::Gone(uid), clock::now(client)),
             PodEvent::Missed(why) => {
                 self.watch = PodWatch::Broken;

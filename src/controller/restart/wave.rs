@@ -16,10 +16,11 @@ use crate::controller::latest::Latest;
 use crate::controller::limits::share_of_wave;
 use crate::controller::memory::Confirmed;
 use crate::controller::step::Step;
-use crate::kube::client::Preconditions;
-use crate::kube::error::Cause;
-use crate::kube::objects::Pod;
-use crate::monitor::restart::wave::{Attempt, Reply, Wave};
+use crate::kube::client::{Client, Permit, Preconditions};
+use crate::kube::error::{Cause, Error};
+use crate::kube::objects::{Owner, Pod};
+use crate::monitor::restart::surge;
+use crate::monitor::restart::wave::{Attempt, Means, Reply, Wave};
 use crate::monitor::spec::{DeletionPolicy, Policy};
 
 /// The default of `terminationGracePeriodSeconds`, assumed for a pod until a list or a watch shows its deletion.
@@ -36,6 +37,8 @@ const MAX_EVICTION_TIME: Duration = Duration::from_secs(10);
 struct Wavefront<'a> {
     context: &'a Context,
     policy: &'a Policy,
+    /// What distinguishes the restart.
+    restart: &'a str,
     stop_check: StopCheck,
     /// When the list of the pods began.
     listed: Instant,
@@ -50,13 +53,13 @@ struct StopCheck {
     confirmed: Confirmed,
 }
 
-/// Sends the deletions of a wave whose pods were listed at this time, and tells each answer to `hear`, which returns
+/// Sends the deletions of a wave of this restart, whose pods were listed at this time, and tells each answer to `hear`, which returns
 /// whether the wave goes on. Returns false if the wave was cut short: the keeper has something newer to handle, or the
 /// wave took too long for the keepers that wait.
 pub(super) async fn send(
     step: &mut Step<'_>,
     wave: Wave,
-    listed: Instant,
+    (restart, listed): (&str, Instant),
     confirmed: Confirmed,
     mut hear: impl FnMut(&Pod, Reply) -> bool,
 ) -> bool {
@@ -64,6 +67,7 @@ pub(super) async fn send(
     let front = Wavefront {
         context,
         policy,
+        restart,
         stop_check: StopCheck { latest: scheduling.receiver(), confirmed },
         listed,
         began: timer_now(),
@@ -94,11 +98,15 @@ pub(super) async fn send(
 }
 
 impl Wavefront<'_> {
-    /// Deletes pods one after the other.
+    /// Deletes pods, or hands them over, one after the other.
     async fn row(&self, row: Vec<Attempt>) -> Vec<(Attempt, Reply)> {
         let mut results = Vec::with_capacity(row.len());
         for attempt in row {
-            let Some(answer) = self.delete(&attempt).await else { break };
+            let answer = match &attempt.means {
+                Means::Removal { names_version } => self.delete(&attempt.pod, *names_version).await,
+                Means::HandingOver(to) => self.hand_over(&attempt.pod, to).await,
+            };
+            let Some(answer) = answer else { break };
             let ends_row = attempt.ends_row(&answer);
             results.push((attempt, answer));
             if ends_row {
@@ -109,7 +117,7 @@ impl Wavefront<'_> {
     }
 
     /// Deletes a pod, unless the wave is over once the permits are free.
-    async fn delete(&self, Attempt { pod, names_version }: &Attempt) -> Option<Reply> {
+    async fn delete(&self, pod: &Pod, names_version: bool) -> Option<Reply> {
         let Context { client, shared, .. } = self.context;
         let grace = self.policy.grace_period_seconds.map(NonZeroU32::get);
         let only = Preconditions { uid: &pod.uid, resource_version: names_version.then_some(&pod.version) };
@@ -127,18 +135,27 @@ impl Wavefront<'_> {
         let by = client.server_now().plus(usual);
         // From here on other keepers do not delete this pod. If the deletion fails, their next list shows the pod.
         let deletion = shared.deletions.add(&pod.uid, by);
-        let result = match self.policy.deletion_policy {
-            DeletionPolicy::Delete => client.delete(permit, &pod.name, only, grace).await,
-            DeletionPolicy::Evict => client.evict(permit, &pod.name, only, grace).await,
-        };
+        let result = remove(client, permit, &pod.name, only, (self.policy.deletion_policy, grace)).await;
         let Err(error) = result else { return Some(Reply::Deleted { by, here: true }) };
         shared.deletions.remove(deletion);
-        Some(match error.cause {
-            Cause::NotFound(_) | Cause::Conflict(_) => {
-                let about_version = *names_version && matches!(error.cause, Cause::Conflict(_));
-                Reply::ReportedGone { about_version, error }
-            }
-            _ => Reply::Failed(error),
+        Some(failure(error, names_version))
+    }
+
+    /// Hands a pod over to a Deployment, unless the wave is over once the permits are free.
+    async fn hand_over(&self, pod: &Pod, to: &Owner) -> Option<Reply> {
+        let Context { client, name, uid, .. } = self.context;
+        let permit = match client.deletion_permit().await {
+            Ok(permit) => permit,
+            Err(error) => return Some(Reply::Failed(error)),
+        };
+        if !self.may_send() {
+            return None;
+        }
+        let by = format!("{name}/{}/{}/{}", uid.as_str(), self.restart, client.server_now());
+        let patch = surge::hand_over(pod, to, &by);
+        Some(match client.patch_pod(&permit, &pod.name, &patch).await {
+            Ok(pod) => Reply::HandedOver(pod),
+            Err(error) => failure(error, true),
         })
     }
 
@@ -149,6 +166,7 @@ impl Wavefront<'_> {
                 info!(pod = &*pod.name, uid = pod.uid.as_str(), "pod deleted");
                 tally.pod_removed(self.policy.deletion_policy.into());
             }
+            Reply::HandedOver(_) => info!(pod = &*pod.name, uid = pod.uid.as_str(), "pod handed over"),
             // Another keeper has deleted it, and has said so.
             Reply::Deleted { here: false, .. } => {}
             Reply::ReportedGone { error, .. } => debug!(pod = &*pod.name, %error, "pod reported gone or changed"),
@@ -172,6 +190,28 @@ impl Wavefront<'_> {
     fn has_lasted_long(&self) -> bool {
         self.policy.deletion_policy == DeletionPolicy::Evict
             && timer_now().saturating_duration_since(self.began) >= MAX_EVICTION_TIME
+    }
+}
+
+/// Deletes or evicts a pod, with this grace period in seconds.
+pub(crate) async fn remove(
+    client: &Client,
+    permit: Permit,
+    pod: &str,
+    only: Preconditions<'_>,
+    (policy, grace): (DeletionPolicy, Option<u32>),
+) -> Result<(), Error> {
+    match policy {
+        DeletionPolicy::Delete => client.delete(permit, pod, only, grace).await,
+        DeletionPolicy::Evict => client.evict(permit, pod, only, grace).await,
+    }
+}
+
+fn failure(error: Error, names_version: bool) -> Reply {
+    match error.cause {
+        Cause::NotFound(_) => Reply::ReportedGone { about_version: false, error },
+        Cause::Conflict(_) => Reply::ReportedGone { about_version: names_version, error },
+        _ => Reply::Failed(error),
     }
 }
 

@@ -16,6 +16,7 @@ pub(crate) use self::selectors::Selected;
 use self::selectors::Selectors;
 use self::sources::Sources;
 pub(crate) use self::sources::{Fetched, SourceInterest, fetch};
+use super::handovers::Handovers;
 use super::limits::{Limits, NamespaceLimits};
 use crate::kube::client::Client;
 use crate::kube::{ResourceVersion, Uid};
@@ -36,10 +37,13 @@ pub(crate) struct Shared {
     pub(crate) identities: Identities,
     pub(crate) deletions: Deletions,
     pub(crate) selectors: Selectors,
+    /// Whether pods may be handed over.
+    pub(crate) surges: bool,
+    pub(crate) handovers: Handovers,
 }
 
 impl Shared {
-    pub(crate) fn new(client: Client, own_pod: Option<Uid>, limits: Arc<Limits>) -> Self {
+    pub(crate) fn new(client: Client, own_pod: Option<Uid>, surges: bool, limits: Arc<Limits>) -> Self {
         Self {
             client,
             own_pod,
@@ -50,6 +54,8 @@ impl Shared {
             identities: Identities::default(),
             deletions: Deletions::default(),
             selectors: Selectors::default(),
+            surges,
+            handovers: Handovers::default(),
         }
     }
 }

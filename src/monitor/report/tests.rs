@@ -55,6 +55,8 @@ fn standing() -> Standing<'static> {
         unsettled: Vec::new(),
         unavailable: Vec::new(),
         terminating: Vec::new(),
+        handed_over: Vec::new(),
+        obstacles: Vec::new(),
         stuck: Vec::new(),
         canary: None,
     }
@@ -322,11 +324,17 @@ fn what_a_restart_waits_for_is_said_in_the_words_of_the_pod_and_of_its_owner() {
         ..standing()
     };
     let progress = Progress::of(&begun(), &halts);
-    let halted = "the budget (maxUnavailable) allows no further deletion; ReplicaSet web has 1 of 3 available (exceeded quota: few); \
+    let halted = "the budget allows no further deletion; ReplicaSet web has 1 of 3 available (exceeded quota: few); \
                   unavailable: web-1 (Unschedulable: no node)";
     let messages = |situation: &Situation<'_>| reported(situation, &pending()).1;
     let [_, reconciling, stalled] = messages(&Situation::RestartInProgress(progress.clone()));
     assert_eq!((&*reconciling, &*stalled), (&*format!("waiting: {halted}"), NO_ACTION_NEEDED));
+    let none_is_left = Progress::of(&begun(), &Standing { waiting: 0, ..halts });
+    let [_, reconciling, _] = messages(&Situation::RestartInProgress(none_is_left));
+    assert!(
+        reconciling.starts_with("waiting: ReplicaSet web"),
+        "no budget keeps back what is not there: {reconciling}"
+    );
     let error = r#"cannot get pods "web-9": denied"#;
     for (situation, tried) in [
         (Situation::DeletionRefused(progress.clone(), &DENIED), "deletions"),

@@ -1,12 +1,12 @@
-//! How many pods may be made unavailable: what `maxUnavailable` allows, less what the owners already lack of their
-//! desired replicas.
+//! How many pods may be made unavailable: what `maxUnavailable` allows of each owner, and `maxUnavailableTotal` of all,
+//! less what they already lack of their desired replicas.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::kube::ServerTime;
 use crate::kube::objects::{Owner, Pod};
-use crate::monitor::spec::PodCount;
+use crate::monitor::spec::{MaxUnavailable, PodCount};
 
 /// The pods of one owner, counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -28,20 +28,28 @@ pub(super) struct Holding {
     pub(super) is_former: bool,
 }
 
+/// An owner, counted, with what its budget is for. Pods without an owner are one group.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Member<'a> {
+    pub(super) owner: Option<&'a Owner>,
+    pub(super) group: Option<&'a Owner>,
+    /// The number of pods that the owner is expected to have.
+    pub(super) expected: usize,
+    pub(super) holding: Holding,
+}
+
 /// What may still be taken from the owners of pods.
 #[derive(Debug)]
 pub(super) struct Budget<'a> {
-    allowed: usize,
-    /// How many pods are unavailable, without those that stuck pods hold back.
-    missing: usize,
-    /// The largest number held back by stuck pods of one owner from which an available pod was taken. It is a maximum,
-    /// because the pods of a wave are deleted in no order.
-    held_back: usize,
-    owners: BTreeMap<&'a Owner, Account>,
+    most: PodCount,
+    owners: BTreeMap<Option<&'a Owner>, Account<'a>>,
+    groups: BTreeMap<Option<&'a Owner>, Group>,
+    total: Option<Total>,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Account {
+struct Account<'a> {
+    group: Option<&'a Owner>,
     expected: usize,
     available: usize,
     /// How many pods are missing because stuck pods hold their places.
@@ -49,20 +57,55 @@ struct Account {
     on_their_way: usize,
     /// The pods of a StatefulSet may be members of a quorum, where an unready one may still vote.
     is_stateful: bool,
-    /// Whether only the lacking pods of the owner count: they use the budget, but its desired replicas add nothing.
+    /// Whether only the lacking pods of the owner count: they use the total, but its desired replicas add nothing.
     is_former: bool,
 }
 
-impl Account {
-    fn of(owner: &Owner, expected: usize, holding: Holding) -> Self {
+/// Owners with one budget, such as the ReplicaSets of a Deployment.
+#[derive(Clone, Copy, Debug, Default)]
+struct Group {
+    expected: usize,
+    missing: usize,
+}
+
+/// What may still be taken of all owners together.
+#[derive(Debug)]
+struct Total {
+    allowed: usize,
+    /// How many pods are unavailable, without those that stuck pods hold back.
+    missing: usize,
+    /// The largest number held back by stuck pods of one owner from which an available pod was taken. It is a maximum,
+    /// because the pods of a wave are deleted in no order.
+    held_back: usize,
+}
+
+impl<'a> Account<'a> {
+    fn of(Member { owner, group, expected, holding }: Member<'a>) -> Self {
         let Holding { available, terminating, stuck, coming, is_former, .. } = holding;
-        let held_back = if waits_for_termination(owner) { stuck.min(expected.saturating_sub(available)) } else { 0 };
-        let (on_their_way, is_stateful) = (terminating + coming, owner.kind == "StatefulSet");
-        Self { expected, available, held_back, on_their_way, is_stateful, is_former }
+        let waits = owner.is_some_and(waits_for_termination);
+        Self {
+            group,
+            expected,
+            available,
+            held_back: if waits { stuck.min(expected.saturating_sub(available)) } else { 0 },
+            on_their_way: terminating + coming,
+            is_stateful: owner.is_some_and(|owner| owner.kind == "StatefulSet"),
+            is_former,
+        }
     }
 
     fn missing(&self) -> usize {
         self.expected.saturating_sub(self.available)
+    }
+}
+
+impl Total {
+    /// Nobody knows whether pods without an owner are created again, so they would use the total for good.
+    fn of(most: PodCount, owners: &BTreeMap<Option<&Owner>, Account<'_>>) -> Self {
+        let accounts = || owners.iter().filter(|(owner, _)| owner.is_some()).map(|(_, account)| account);
+        let expected = accounts().filter(|account| !account.is_former).map(|account| account.expected).sum();
+        let missing = accounts().map(|account| account.missing() - account.held_back).sum();
+        Self { allowed: most.of(expected), missing, held_back: 0 }
     }
 }
 
@@ -73,50 +116,59 @@ pub(super) fn waits_for_termination(owner: &Owner) -> bool {
 
 /// Returns whether a pod has been ready for `min_ready` and is not terminating. Times are whole seconds, so one more
 /// second must have passed.
-pub(super) fn is_available(pod: &Pod, min_ready: Duration, now: ServerTime) -> bool {
+pub(in crate::monitor) fn is_available(pod: &Pod, min_ready: Duration, now: ServerTime) -> bool {
     let ready = |since| min_ready.is_zero() || now.since(since) > min_ready;
     pod.ready_from().is_some_and(ready) && !pod.finished && pod.gone_by.is_none()
 }
 
 impl<'a> Budget<'a> {
-    /// Returns the budget for these owners, each with the number of pods that it is expected to have.
-    pub(super) fn new(most: PodCount, owners: impl Iterator<Item = (&'a Owner, usize, Holding)>) -> Self {
-        let owners: BTreeMap<_, _> =
-            owners.map(|(owner, expected, holding)| (owner, Account::of(owner, expected, holding))).collect();
-        let selected = owners.values().filter(|account| !account.is_former);
-        let expected = selected.map(|account| account.expected).sum();
-        let missing = owners.values().map(|account| account.missing() - account.held_back).sum();
-        Self { allowed: most.of(expected), missing, held_back: 0, owners }
+    /// Returns the budget for the owners whose pods are replaced.
+    pub(super) fn new(most: MaxUnavailable, members: impl Iterator<Item = Member<'a>>) -> Self {
+        let owners: BTreeMap<_, _> = members.map(|member| (member.owner, Account::of(member))).collect();
+        let mut groups: BTreeMap<_, Group> = BTreeMap::new();
+        for account in owners.values() {
+            let group = groups.entry(account.group).or_default();
+            group.expected += account.expected;
+            group.missing += account.missing();
+        }
+        let total = most.total.map(|most| Total::of(most, &owners));
+        Self { most: most.of_owner, owners, groups, total }
     }
 
     /// Takes a ready pod from an owner, if the budget allows it.
-    ///
-    /// Pods that this owner's stuck pods hold back count. Those of other owners do not.
-    pub(super) fn take(&mut self, owner: &Owner, is_available: bool) -> bool {
-        let Some(account) = self.owners.get(owner).filter(|account| account.expected > 0) else {
+    pub(super) fn take(&mut self, owner: Option<&'a Owner>, is_available: bool) -> bool {
+        let Some(account) = self.owners.get(&owner) else { return false };
+        let Some(group) = self.groups.get_mut(&account.group).filter(|_| account.expected > 0) else {
             // No pod of this owner is expected.
             return true;
         };
         // An owner with a surplus is about to delete some of its pods, and it is unknown which.
-        let scaling_down = account.available > account.expected;
-        let held_back = account.held_back.max(self.held_back);
-        if scaling_down || self.missing + held_back >= self.allowed {
+        let is_scaling_down = account.available > account.expected;
+        let mut total = self.total.as_mut().filter(|_| owner.is_some());
+        // Of the total, pods that this owner's stuck pods hold back count, and those of other owners do not.
+        let held_back = total.as_ref().map_or(0, |total| total.held_back.max(account.held_back));
+        let is_in_total = total.as_ref().is_none_or(|total| total.missing + held_back < total.allowed);
+        if is_scaling_down || group.missing >= self.most.of(group.expected) || !is_in_total {
             return false;
         }
         // A ready pod that is not available yet counts as missing already. It is taken only if the budget allows one
         // more pod: otherwise all pods would be deleted at once after a restart with a long `minReadySeconds`, although
         // they serve.
         if is_available {
-            (self.missing, self.held_back) = (self.missing + 1, held_back);
+            group.missing += 1;
+            if let Some(total) = &mut total {
+                (total.missing, total.held_back) = (total.missing + 1, held_back);
+            }
         }
         true
     }
 
     /// Takes a pod that is not ready. It serves no traffic and uses no budget, except in a StatefulSet: no more of its
     /// pods are terminating or coming than the budget allows.
-    pub(super) fn take_unready(&mut self, owner: &Owner) -> bool {
-        let Some(account) = self.owners.get_mut(owner).filter(|account| account.is_stateful) else { return true };
-        let allowed = account.on_their_way < self.allowed;
+    pub(super) fn take_unready(&mut self, owner: Option<&'a Owner>) -> bool {
+        let Some(account) = self.owners.get_mut(&owner).filter(|account| account.is_stateful) else { return true };
+        let most = self.total.as_ref().map_or(usize::MAX, |total| total.allowed);
+        let allowed = account.on_their_way < most.min(self.most.of(account.expected));
         account.on_their_way += usize::from(allowed);
         allowed
     }
@@ -133,9 +185,25 @@ mod tests {
         Owner { api_version: "apps/v1".into(), kind: kind.into(), name: "web".into(), uid: kind.into() }
     }
 
-    fn budget<'a>(most: u32, owners: &[(&'a Owner, usize, Holding)]) -> Budget<'a> {
+    fn alone(owner: Option<&Owner>, expected: usize, holding: Holding) -> Member<'_> {
+        Member { owner, group: owner, expected, holding }
+    }
+
+    #[derive(Clone, Copy)]
+    enum Of {
+        Each,
+        All,
+    }
+
+    /// A budget of this many pods of each owner, or of all of them together.
+    fn budget<'a>(most: u32, of: Of, owners: &[(&'a Owner, usize, Holding)]) -> Budget<'a> {
         let most = PodCount::Pods(NonZeroU32::new(most).expect("at least one"));
-        Budget::new(most, owners.iter().copied())
+        let everything = PodCount::Percent(NonZeroU8::new(100).expect("a percentage"));
+        let most = match of {
+            Of::Each => MaxUnavailable { of_owner: most, total: None },
+            Of::All => MaxUnavailable { of_owner: everything, total: Some(most) },
+        };
+        Budget::new(most, owners.iter().map(|(owner, expected, holding)| alone(Some(*owner), *expected, *holding)))
     }
 
     fn holding(present: usize, available: usize) -> Holding {
@@ -150,9 +218,9 @@ mod tests {
             let [_, available, unavailable, action] = row[..] else { panic!("{row:?}") };
             let [available, unavailable] = [available, unavailable].map(|count| count.parse().expect("a number"));
             let deleted = action.strip_prefix("deletes ").and_then(|rest| rest.split(' ').next()?.parse().ok());
-            let mut budget =
-                Budget::new(PodCount::Percent(a_quarter), [(&web, 10, holding(10, available))].into_iter());
-            let taken = (0..10).take_while(|_| budget.take(&web, true)).count();
+            let most = MaxUnavailable { of_owner: PodCount::Percent(a_quarter), total: None };
+            let mut budget = Budget::new(most, [alone(Some(&web), 10, holding(10, available))].into_iter());
+            let taken = (0..10).take_while(|_| budget.take(Some(&web), true)).count();
             assert_eq!((10 - available, taken), (unavailable, deleted.unwrap_or(0)), "{row:?}");
         }
         assert!(rows.len() >= 5, "{rows:?}");
@@ -161,59 +229,99 @@ mod tests {
     #[test]
     fn the_pods_of_an_owner_that_desires_none_use_no_budget() {
         let (web, job) = (owner("ReplicaSet"), owner("Job"));
-        let mut one = budget(1, &[(&web, 2, holding(1, 1)), (&job, 0, holding(1, 1))]);
-        assert_eq!((one.take(&web, true), one.take(&job, true)), (false, true));
+        for of in [Of::Each, Of::All] {
+            let mut one = budget(1, of, &[(&web, 2, holding(1, 1)), (&job, 0, holding(1, 1))]);
+            assert_eq!((one.take(Some(&web), true), one.take(Some(&job), true)), (false, true));
+        }
     }
 
     #[test]
     fn each_available_pod_that_is_taken_uses_the_budget() {
-        let web = owner("ReplicaSet");
-        let mut two = budget(2, &[(&web, 3, holding(3, 3))]);
-        assert_eq!([true, true, true].map(|is_available| two.take(&web, is_available)), [true, true, false]);
-        let mut one = budget(1, &[(&web, 3, holding(3, 3))]);
-        assert_eq!(
-            [false, false, true, false].map(|is_available| one.take(&web, is_available)),
-            [true, true, true, false]
-        );
-        let mut none = budget(1, &[(&web, 3, holding(3, 2))]);
-        assert!(!none.take(&web, true), "one is missing already");
-        assert!(none.take(&owner("DaemonSet"), true), "nobody counts on the pods of an owner that expects none");
+        let (web, unknown) = (owner("ReplicaSet"), owner("DaemonSet"));
+        for of in [Of::Each, Of::All] {
+            let mut two = budget(2, of, &[(&web, 3, holding(3, 3))]);
+            assert_eq!([true; 3].map(|is_available| two.take(Some(&web), is_available)), [true, true, false]);
+            let mut one = budget(1, of, &[(&web, 3, holding(3, 3))]);
+            assert_eq!(
+                [false, false, true, false].map(|is_available| one.take(Some(&web), is_available)),
+                [true, true, true, false]
+            );
+            let mut none = budget(1, of, &[(&web, 3, holding(3, 2))]);
+            assert!(!none.take(Some(&web), true), "one is missing already");
+            assert!(!none.take(Some(&unknown), true), "nobody knows how many pods are missing there");
+        }
+    }
+
+    /// The pods without an owner are one group, beside the total.
+    #[test]
+    fn each_owner_has_a_budget_of_its_own_and_the_total_bounds_all_of_them() {
+        let (web, db) = (owner("ReplicaSet"), owner("StatefulSet"));
+        let taken = |total| {
+            let of_owner = PodCount::Percent(NonZeroU8::new(40).expect("a percentage"));
+            let total = NonZeroU32::new(total).map(PodCount::Pods);
+            let owners = [(Some(&web), 5, holding(5, 5)), (Some(&db), 2, holding(2, 1)), (None, 3, holding(3, 3))];
+            let owners = owners.into_iter().map(|(owner, expected, holding)| alone(owner, expected, holding));
+            let mut budget = Budget::new(MaxUnavailable { of_owner, total }, owners);
+            [Some(&web), Some(&db), None].map(|owner| (0..5).filter(|_| budget.take(owner, true)).count())
+        };
+        assert_eq!([taken(0), taken(3), taken(2)], [[2, 0, 1], [2, 0, 1], [1, 0, 1]]);
+    }
+
+    /// A rollout is under way.
+    #[test]
+    fn the_replica_sets_of_a_deployment_have_one_budget() {
+        let (deployment, before, after) = (owner("Deployment"), owner("ReplicaSet"), owner("DaemonSet"));
+        let of_owner = PodCount::Pods(NonZeroU32::MIN);
+        let taken = |available| {
+            let member =
+                |owner, expected, holding| Member { owner: Some(owner), group: Some(&deployment), expected, holding };
+            let members = [member(&before, 3, holding(3, 3)), member(&after, 1, holding(1, available))];
+            let mut budget = Budget::new(MaxUnavailable { of_owner, total: None }, members.into_iter());
+            (0..3).filter(|_| budget.take(Some(&before), true)).count()
+        };
+        assert_eq!([taken(0), taken(1)], [0, 1]);
     }
 
     #[test]
     fn no_pod_is_taken_from_an_owner_with_a_surplus() {
         let web = owner("ReplicaSet");
-        assert!(!budget(9, &[(&web, 2, holding(3, 3))]).take(&web, true));
-        assert!(budget(9, &[(&web, 3, holding(3, 3))]).take(&web, true));
+        assert!(!budget(9, Of::Each, &[(&web, 2, holding(3, 3))]).take(Some(&web), true));
+        assert!(budget(9, Of::Each, &[(&web, 3, holding(3, 3))]).take(Some(&web), true));
     }
 
     #[test]
     fn a_stuck_pod_holds_the_place_of_its_successor_unless_its_owner_replaces_terminating_pods() {
         let other = owner("DaemonSet");
-        for (kind, own, others) in [("StatefulSet", false, true), ("ReplicaSet", false, false)] {
+        for (of, kind, own, others) in [
+            (Of::Each, "StatefulSet", false, true),
+            (Of::Each, "ReplicaSet", false, true),
+            (Of::All, "StatefulSet", false, true),
+            (Of::All, "ReplicaSet", false, false),
+        ] {
             let stuck = owner(kind);
             let holding_of_it = Holding { stuck: 1, ..holding(1, 1) };
             let owners = [(&stuck, 2, holding_of_it), (&other, 2, holding(2, 2))];
-            assert_eq!(budget(1, &owners).take(&stuck, true), own, "{kind}");
-            assert_eq!(budget(1, &owners).take(&other, true), others, "the other owner of a {kind}");
+            assert_eq!(budget(1, of, &owners).take(Some(&stuck), true), own, "{kind}");
+            assert_eq!(budget(1, of, &owners).take(Some(&other), true), others, "the other owner of a {kind}");
         }
         let stuck = owner("StatefulSet");
         let owners = [(&stuck, 3, Holding { stuck: 1, ..holding(2, 2) }), (&other, 2, holding(2, 2))];
         for (first, second) in [(&stuck, &other), (&other, &stuck)] {
-            let mut two = budget(2, &owners);
-            assert_eq!((two.take(first, true), two.take(second, true)), (true, false), "whichever is first");
+            let mut two = budget(2, Of::All, &owners);
+            let taken = (two.take(Some(first), true), two.take(Some(second), true));
+            assert_eq!(taken, (true, false), "whichever is first");
         }
         let (stuck, full) = (owner("StatefulSet"), Holding { stuck: 1, ..holding(2, 2) });
-        assert!(budget(1, &[(&stuck, 2, full)]).take(&stuck, true), "its place is taken by nobody");
+        assert!(budget(1, Of::Each, &[(&stuck, 2, full)]).take(Some(&stuck), true), "its place is taken by nobody");
     }
 
     #[test]
     fn the_budget_limits_the_unready_pods_taken_from_a_stateful_set() {
         let (db, web) = (owner("StatefulSet"), owner("ReplicaSet"));
         let on_their_way = Holding { terminating: 1, coming: 1, ..holding(3, 1) };
-        let mut three = budget(3, &[(&db, 4, on_their_way), (&web, 4, on_their_way)]);
-        assert_eq!([(); 2].map(|()| three.take_unready(&db)), [true, false]);
-        assert_eq!([(); 3].map(|()| three.take_unready(&web)), [true; 3]);
+        let mut three = budget(3, Of::Each, &[(&db, 4, on_their_way), (&web, 4, on_their_way)]);
+        assert_eq!([(); 2].map(|()| three.take_unready(Some(&db))), [true, false]);
+        assert_eq!([(); 3].map(|()| three.take_unready(Some(&web))), [true; 3]);
     }
 
     #[test]

@@ -20,6 +20,7 @@ use super::plan::Plan;
 use super::progress::{Advance, Refusal};
 use super::seen::{Seen, View};
 use super::standing::{Move, OwnerQuery, OwnerStates, Sight, Standing};
+use super::surge::Deployments;
 use super::wave::{Attempts, Wave};
 use crate::kube::error::{Cause, Error};
 use crate::kube::objects::{Owner, Pod};
@@ -60,6 +61,7 @@ pub(crate) struct Machine<P> {
     pods: Seen,
     pace: Pace,
     owners: OwnerStates,
+    deployments: Deployments,
     /// The other ConfigMonitors that select pods of the last list.
     others: Vec<Arc<str>>,
     attempts: Attempts,
@@ -97,6 +99,8 @@ pub(crate) enum Do<P> {
     List,
     /// Read the desired replicas of these owners, and their pods that are not selected.
     ReadOwners(Vec<OwnerQuery>),
+    /// Read these Deployments, and their pods that are not selected.
+    ReadDeployments(Vec<Arc<Owner>>),
     /// Write that this restart has begun.
     Intend(Begun),
     /// Read the ConfigMonitor, which must not have changed.
@@ -140,6 +144,10 @@ pub(crate) enum News<P> {
         states: OwnerStates,
         took: Duration,
     },
+    DeploymentsRead {
+        states: Deployments,
+        took: Duration,
+    },
     /// Pods may be deleted.
     Confirmed(P),
     /// The wave is over. `is_whole`: it was not cut short.
@@ -158,10 +166,10 @@ pub(crate) enum News<P> {
 enum Phase<P> {
     /// A step begins.
     Resting,
-    /// A pass knows its pods. Once it has begun, its owners were asked for, or need not be.
+    /// A pass knows its pods.
     Passing {
         basis: Basis<P>,
-        has_begun: bool,
+        asked: Asked,
     },
     /// A wave is under way.
     Deleting(Pass),
@@ -178,6 +186,14 @@ enum Phase<P> {
     Waking(Instant),
     Leaving,
     Failing(Refusal),
+}
+
+/// What a pass has asked for, or need not ask for.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Asked {
+    Nothing,
+    Owners,
+    Deployments,
 }
 
 /// How a pass knows its pods, and so what it may do.
@@ -247,6 +263,7 @@ impl<P> Machine<P> {
             pods: Seen::new(),
             pace: Pace::default(),
             owners: OwnerStates::new(),
+            deployments: Deployments::new(),
             others: Vec::new(),
             attempts: Attempts::default(),
             begun: begun.clone(),
@@ -305,7 +322,7 @@ impl<P> Machine<P> {
     pub(crate) fn next(&mut self, now: Now) -> Do<P> {
         match std::mem::replace(&mut self.phase, Phase::Leaving) {
             Phase::Resting => self.rest(now),
-            Phase::Passing { basis, has_begun } => self.pass(basis, has_begun, now),
+            Phase::Passing { basis, asked } => self.pass(basis, asked, now),
             Phase::Following(end) => {
                 self.phase = Phase::Following(end);
                 Do::Follow(!self.is_stalled)
@@ -343,9 +360,10 @@ impl<P> Machine<P> {
             News::Turn(owners) => self.turn = Some(owners),
             News::Listed { pods, at, took } => {
                 self.listed(&pods, at, took, now.timer);
-                self.phase = Phase::Passing { basis: Basis::List, has_begun: false };
+                self.phase = Phase::Passing { basis: Basis::List, asked: Asked::Nothing };
             }
             News::OwnersRead { states, took } => self.owners_read(states, took, now.timer),
+            News::DeploymentsRead { states, took } => self.deployments_read(states, took, now.timer),
             News::Confirmed(proof) => {
                 self.is_intended = true;
                 if let Phase::Passing { basis, .. } = &mut self.phase {
@@ -381,13 +399,13 @@ impl<P> Machine<P> {
     }
 
     fn judge<'a>(&'a self, view: View<'a>) -> Standing<'a> {
-        let (plan, policy, owners) = (&self.plan, &self.policy, &self.owners);
+        let (plan, policy, owners, deployments) = (&self.plan, &self.policy, &self.owners, &self.deployments);
         let (undeleted, own_pod) = (&self.attempts.undeleted, self.own_pod.as_ref());
         let is_overdue = view.at >= self.deadline();
         let canary = self.begun.canary.as_ref().filter(|_| self.is_proving());
         let (since, seen_ready, failed) = (self.id.started_at, &self.seen_ready, self.seen_failed.as_deref());
         let canary = canary.map(|canary| CanarySight { canary, since, seen_ready, failed });
-        Sight { plan, policy, view, owners, undeleted, own_pod, canary, is_overdue }.standing()
+        Sight { plan, policy, view, owners, deployments, undeleted, own_pod, canary, is_overdue }.standing()
     }
 
     /// Takes that nothing is left of the watch. While the restart waits, news show whether another pass is worth making.
@@ -414,19 +432,27 @@ impl<P> Machine<P> {
         }
     }
 
+    /// The longest time that a pod must be ready before it counts as available.
+    fn min_ready(&self) -> Duration {
+        self.owners.values().map(|state| state.min_ready).fold(self.policy.min_ready, Duration::max)
+    }
+
     /// A canary that bakes does not lack progress; one that never becomes available has not failed, but exceeds the
     /// deadline.
     fn deadline(&self) -> ServerTime {
         let bake = self.policy.canary.filter(|_| self.is_proving()).map_or(Duration::ZERO, |canary| canary.bake);
-        self.advance.deadline(&self.policy, self.pods.pods()).plus(bake)
+        self.advance.deadline(&self.policy, self.min_ready(), self.pods.pods()).plus(bake)
     }
 
     /// Returns whether a pass with this move may bring the restart nearer to its end.
     fn is_worth_a_pass(&self, next: &Move) -> bool {
         match (next, self.blocked_at) {
             (Move::Done | Move::Canary(_), _) => true,
-            (Move::Remove(_), Some(before)) => self.ready() > before,
+            (Move::Remove(_) | Move::HandOver { .. }, Some(before)) => self.ready() > before,
             (Move::Remove(uids), None) => uids.iter().any(|uid| !self.attempts.has_failed(uid)),
+            (Move::HandOver { pods, remove }, None) => {
+                pods.iter().map(|(uid, _)| uid).chain(remove).any(|uid| !self.attempts.has_failed(uid))
+            }
             (Move::Wait(_), _) => false,
         }
     }
@@ -445,8 +471,10 @@ impl<P> Machine<P> {
     /// Returns the owners whose pods the restart counts, if there is a budget and no turn with them.
     fn lacks_turn(&self) -> Option<BTreeSet<Uid>> {
         self.policy.max_unavailable?;
-        let owners: BTreeSet<Uid> =
-            self.plan.owners(self.pods.pods()).into_iter().map(|owner| owner.uid.clone()).collect();
+        let owners = self.plan.owners(self.pods.pods()).into_iter();
+        // Pods without an owner are one group.
+        let bare = self.plan.bare().map(|_| Uid::from(""));
+        let owners: BTreeSet<Uid> = owners.map(|owner| owner.uid.clone()).chain(bare).collect();
         self.turn.as_ref().is_none_or(|turn| !turn.is_superset(&owners)).then_some(owners)
     }
 

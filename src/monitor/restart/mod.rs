@@ -11,14 +11,17 @@ pub(crate) mod progress;
 mod seen;
 pub(crate) mod snapshots;
 pub(crate) mod standing;
+pub(crate) mod surge;
 pub(crate) mod wave;
 
 use std::time::{Duration, Instant};
 
+pub(super) use self::budget::is_available;
+
 use crate::kube::ServerTime;
 
 /// Times are whole seconds: two events this far apart may have been simultaneous.
-const SLACK: Duration = Duration::from_secs(1);
+pub(super) const SLACK: Duration = Duration::from_secs(1);
 /// The tolerated clock skew between two API servers.
 const SKEW: Duration = Duration::from_secs(10);
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use strum::IntoStaticStr;
 
 use super::{SKEW, SLACK};
-use crate::kube::objects::{Owner, Pod, PodIdentity};
+use crate::kube::objects::{Owner, Pod};
 use crate::kube::{ServerTime, Uid};
 use crate::monitor::spec::{Policy, UnmanagedPods};
 use crate::monitor::status::Restart;
@@ -18,11 +18,16 @@ use crate::monitor::status::Restart;
 pub(crate) struct Plan {
     pub(super) old: BTreeSet<Uid>,
     owners: BTreeMap<Arc<Owner>, AtStart>,
+    /// The pods without an owner, counted like those of one.
+    bare: AtStart,
     pub(crate) skipped: Vec<Skipped>,
     /// The label selector of the counted pods.
     selector: String,
     /// Whether the selector has been edited since the restart began.
     is_edited: bool,
+    /// Whether times of creation say which pods are old, so that an owner whose pods were all replaced before looks like
+    /// one of which none is.
+    pub(super) is_by_times: bool,
 }
 
 /// The pods that may run with other content than that of a restart, by lists. If the API server has forgotten a list,
@@ -38,12 +43,8 @@ pub(crate) struct Suspects {
     left: Option<(ServerTime, Option<Arc<Snapshot>>)>,
 }
 
-#[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct Snapshot {
-    pub(crate) pods: BTreeSet<Uid>,
-    /// The owners of the pods. An owner counts even if all of its pods have been deleted since.
-    pub(crate) owners: BTreeSet<Arc<Owner>>,
-}
+/// The pods of a list.
+pub(crate) type Snapshot = BTreeSet<Uid>;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct AtStart {
@@ -92,17 +93,6 @@ pub(crate) fn exempt(policy: &Policy, pod: &Pod, own_pod: Option<&Uid>) -> Optio
     }
 }
 
-impl Snapshot {
-    pub(crate) fn of(pods: impl IntoIterator<Item = PodIdentity>) -> Self {
-        let mut listed = Self::default();
-        for PodIdentity { uid, controller } in pods {
-            listed.pods.insert(uid);
-            listed.owners.extend(controller);
-        }
-        listed
-    }
-}
-
 impl Suspects {
     /// The lists are those right after the content was read, and right after it first changed.
     pub(crate) fn new(restart: &Restart, listed: Option<Arc<Snapshot>>, since: Option<Arc<Snapshot>>) -> Self {
@@ -112,14 +102,14 @@ impl Suspects {
 
     fn include(&self, pod: &Pod) -> bool {
         let may_be_older = match &self.listed {
-            Some(listed) => listed.pods.contains(&pod.uid),
+            Some(listed) => listed.contains(&pod.uid),
             None => pod.created <= self.observed_at.plus(SKEW),
         };
         // A pod created earlier may have read later content: it waited for its image, or a container was restarted.
         let has_read_since = |at| pod.created >= at || pod.started.is_none_or(|started| started >= at);
         may_be_older
             && self.left.as_ref().is_none_or(|(since, listed)| match listed {
-                Some(listed) => !listed.pods.contains(&pod.uid) || has_read_since(since.minus(SLACK)),
+                Some(listed) => !listed.contains(&pod.uid) || has_read_since(since.minus(SLACK)),
                 None => has_read_since(since.minus(SKEW)),
             })
     }
@@ -135,19 +125,21 @@ impl Plan {
         pods: &[impl Borrow<Pod>],
         own_pod: Option<&Uid>,
     ) -> Self {
-        let listed = suspects.iter().filter_map(|suspects| suspects.listed.as_ref());
-        let owners = listed.flat_map(|listed| &listed.owners).map(|owner| (Arc::clone(owner), AtStart::default()));
-        let owners = owners.collect();
-        let (old, skipped) = (BTreeSet::new(), Vec::new());
-        let mut plan = Self { old, owners, skipped, selector, is_edited: false };
+        let mut plan = Self {
+            old: BTreeSet::new(),
+            owners: BTreeMap::new(),
+            bare: AtStart::default(),
+            skipped: Vec::new(),
+            selector,
+            is_edited: false,
+            is_by_times: suspects.iter().all(|suspects| suspects.listed.is_none()),
+        };
         for pod in pods.iter().map(Borrow::borrow) {
             let is_old = suspects.iter().any(|suspects| suspects.include(pod));
             let why = exempt(policy, pod, own_pod);
-            if let Some(owner) = &pod.controller {
-                let at_start = plan.owners.entry(Arc::clone(owner)).or_default();
-                at_start.selected += usize::from(pod.is_present());
-                at_start.old += usize::from(is_old && !pod.finished && why.is_none());
-            }
+            let at_start = plan.entry(pod.controller.as_ref());
+            at_start.selected += usize::from(pod.is_present());
+            at_start.old += usize::from(is_old && !pod.finished && why.is_none());
             match why {
                 _ if !is_old || pod.finished => {}
                 Some(why) => plan.skipped.push(Skipped { pod: pod.name.clone(), why }),
@@ -155,6 +147,13 @@ impl Plan {
             }
         }
         plan
+    }
+
+    fn entry(&mut self, owner: Option<&Arc<Owner>>) -> &mut AtStart {
+        match owner {
+            Some(owner) => self.owners.entry(Arc::clone(owner)).or_default(),
+            None => &mut self.bare,
+        }
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -202,12 +201,11 @@ impl Plan {
             return;
         }
         (self.selector, self.is_edited) = (selector, true);
-        for at_start in self.owners.values_mut() {
+        for at_start in self.owners.values_mut().chain([&mut self.bare]) {
             (at_start.selected, at_start.is_former) = (0, true);
         }
         for pod in pods.values().filter(|pod| !pod.finished) {
-            let Some(owner) = &pod.controller else { continue };
-            let at_start = self.owners.entry(Arc::clone(owner)).or_default();
+            let at_start = self.entry(pod.controller.as_ref());
             at_start.selected += usize::from(pod.gone_by.is_none());
             at_start.is_former = false;
         }
@@ -215,8 +213,10 @@ impl Plan {
 
     /// Lowers, once the progress deadline has passed, how many pods are expected of an owner of an unknown kind: it may
     /// have been scaled down. This happens once for each owner, or one that creates no more pods would lose all of
-    /// them.
+    /// them. Nobody has promised to create pods without an owner again.
     pub(crate) fn lower_expectations(&mut self, pods: &BTreeMap<Uid, Arc<Pod>>) {
+        let bare = pods.values().filter(|pod| pod.controller.is_none() && pod.is_present()).count();
+        self.bare.selected = self.bare.selected.min(bare);
         let believed =
             |(owner, at_start): &(&Arc<Owner>, &mut AtStart)| owner.workload().is_none() && !at_start.is_lowered;
         for (owner, at_start) in self.owners.iter_mut().filter(believed) {
@@ -235,6 +235,11 @@ impl Plan {
     /// Returns whether the pod can prove the content for a canary: it has a successor, or no old pod has one.
     pub(super) fn proves(&self, pod: &Pod) -> bool {
         pod.controller.as_deref().is_some_and(recreates) || self.recreated() == 0
+    }
+
+    /// Returns the pods without an owner, if some of them are replaced.
+    pub(super) fn bare(&self) -> Option<AtStart> {
+        Some(self.bare).filter(|bare| bare.old > 0)
     }
 
     pub(super) fn at_start(&self, owner: &Owner) -> AtStart {

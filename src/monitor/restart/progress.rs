@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::kube::error::{Cause, Error};
 use crate::kube::objects::Pod;
@@ -70,10 +71,10 @@ impl Advance {
 
     /// Counts from the last progress, or from the end of the grace period of terminating pods if that is later. A ready
     /// pod makes no progress during `minReadySeconds`, so these are added.
-    pub(crate) fn deadline(&self, policy: &Policy, pods: &BTreeMap<Uid, Arc<Pod>>) -> ServerTime {
+    pub(crate) fn deadline(&self, policy: &Policy, min_ready: Duration, pods: &BTreeMap<Uid, Arc<Pod>>) -> ServerTime {
         let last = self.resumed_at.map_or(self.progressed_at, |resumed_at| self.progressed_at.max(resumed_at));
         let last = pods.values().filter_map(|pod| pod.gone_by).fold(last, ServerTime::max);
-        last.plus(policy.progress_deadline + policy.min_ready)
+        last.plus(policy.progress_deadline + min_ready)
     }
 
     /// Returns the record of the restart when `remaining` of its pods exist and `waiting` of these are not terminating.
@@ -149,7 +150,7 @@ mod tests {
 
     #[test]
     fn the_deadline_counts_from_the_end_of_the_grace_period_of_terminating_pods() {
-        let at = |gone_by| Advance::of(&begun()).deadline(&policy(""), &pods(gone_by));
+        let at = |gone_by| Advance::of(&begun()).deadline(&policy(""), Duration::from_secs(2), &pods(gone_by));
         assert_eq!((at(None), at(Some(160)), at(Some(0))), (server(107), server(167), server(107)));
     }
 
@@ -158,10 +159,10 @@ mod tests {
         let mut advance = Advance::of(&begun());
         advance.take_up(server(200));
         advance.take_up(server(300));
-        assert_eq!(advance.deadline(&policy(""), &pods(None)), server(207));
+        assert_eq!(advance.deadline(&policy(""), Duration::from_secs(2), &pods(None)), server(207));
         advance.hold();
         advance.take_up(server(300));
-        assert_eq!(advance.deadline(&policy(""), &pods(None)), server(307));
+        assert_eq!(advance.deadline(&policy(""), Duration::from_secs(2), &pods(None)), server(307));
     }
 
     #[test]

@@ -178,6 +178,15 @@ impl Seen {
         self.pods.remove(uid);
     }
 
+    /// Records that a pod is handed over, as the answer shows it.
+    pub(super) fn record_handing_over(&mut self, answer: &Pod) {
+        if let Some(pod) = self.pods.get_mut(&answer.uid) {
+            let pod = Arc::make_mut(pod);
+            (pod.version, pod.controller, pod.handed_over) =
+                (answer.version.clone(), answer.controller.clone(), answer.handed_over.clone());
+        }
+    }
+
     /// Records that the API server has accepted the deletion of a pod.
     pub(super) fn record_deletion(&mut self, uid: &Uid, by: ServerTime) {
         if let Some(pod) = self.pods.get_mut(uid) {

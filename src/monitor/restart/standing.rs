@@ -4,10 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::budget::{Budget, Holding, is_available, waits_for_termination};
+use super::budget::{Budget, Holding, Member, is_available, waits_for_termination};
 use super::canary::{CanaryPods, CanarySight, Verdict};
 use super::plan::{AtStart, Plan, exempt};
 use super::seen::View;
+use super::surge::{Deployments, Obstacle, Surge, Way};
 use super::{SKEW, SLACK};
 use crate::kube::objects::{Owner, Pod};
 use crate::kube::{Resource, ServerTime, Uid};
@@ -21,12 +22,16 @@ const STUCK_AFTER: Duration = Duration::from_secs(60);
 pub(crate) struct OwnerState {
     /// The desired replicas. 0 if the owner is gone.
     pub(crate) desired: usize,
+    /// How long a pod must be ready before it counts as available.
+    pub(crate) min_ready: Duration,
     /// The owner's pods that are not selected.
     pub(crate) others: Vec<Arc<Pod>>,
     /// Why the owner cannot create pods, as text for users.
     pub(crate) failure: Option<String>,
     /// The owner's own controller, such as the Deployment of a ReplicaSet.
     pub(crate) controller: Option<Arc<Owner>>,
+    /// Whether the owner's name is that of its controller and the hash of its template.
+    pub(crate) is_named_after_controller: bool,
 }
 
 /// An owner whose state is to be read.
@@ -57,6 +62,7 @@ pub(crate) struct Sight<'a> {
     pub(crate) policy: &'a Policy,
     pub(crate) view: View<'a>,
     pub(crate) owners: &'a OwnerStates,
+    pub(crate) deployments: &'a Deployments,
     /// Existing pods that were to be deleted. Refused ones go after all others.
     pub(crate) undeleted: &'a BTreeMap<Uid, Undeleted>,
     pub(crate) own_pod: Option<&'a Uid>,
@@ -80,6 +86,10 @@ pub(crate) struct Standing<'a> {
     pub(crate) unavailable: Vec<&'a Pod>,
     /// The names of old pods that are terminating.
     pub(crate) terminating: Vec<&'a str>,
+    /// The names of old pods that are handed over and not terminating.
+    pub(crate) handed_over: Vec<&'a str>,
+    /// The names of old pods that are not handed over although `maxSurge` is set, with what is in the way.
+    pub(crate) obstacles: Vec<(&'a str, Obstacle)>,
     /// The names of old pods that are stuck while terminating. The restart does not wait for them.
     pub(crate) stuck: Vec<&'a str>,
     /// The canary, until it has passed or failed.
@@ -106,6 +116,11 @@ pub(crate) struct Unsettled<'a> {
 pub(crate) enum Move {
     /// Delete these pods now. The first ones are sent first, but a wave waits for no answer in between.
     Remove(Vec<Uid>),
+    /// Hand these pods over to their Deployments, and delete others.
+    HandOver {
+        pods: Vec<(Uid, Arc<Owner>)>,
+        remove: Vec<Uid>,
+    },
     /// Wait until a pod changes, or until this time.
     Wait(Option<ServerTime>),
     Canary(CanaryState),
@@ -119,7 +134,7 @@ impl Move {
         match self {
             Self::Done => true,
             Self::Canary(state) => state.is_baking(),
-            Self::Remove(_) | Self::Wait(_) => false,
+            Self::Remove(_) | Self::HandOver { .. } | Self::Wait(_) => false,
         }
     }
 }
@@ -159,7 +174,8 @@ impl<'a> Sight<'a> {
         };
         let concerned = || counts.iter().filter(|count| count.is_concerned);
         let lacking = concerned().map(|count| count.expected.saturating_sub(count.holding.available)).sum();
-        let next = self.choose(&classes, &counts, lacking, verdict);
+        let mut surge = Surge::of(self);
+        let next = self.choose(&classes, &counts, lacking, &mut surge, verdict);
         let canary = self.canary.zip(self.policy.canary);
         let Classes { removable, terminating, stuck, unavailable, .. } = classes;
         Standing {
@@ -167,8 +183,10 @@ impl<'a> Sight<'a> {
             remaining: removable.len() + terminating.len(),
             waiting: removable.len(),
             lacking,
+            obstacles: surge.obstacles(&removable),
+            handed_over: removable.iter().filter(|pod| pod.handed_over.is_some()).map(|pod| &*pod.name).collect(),
             on_their_way: concerned().map(|count| count.holding.terminating + count.holding.coming).sum(),
-            unsettled: counts.iter().filter_map(|count| self.unsettled(count)).collect(),
+            unsettled: concerned().filter_map(|count| self.unsettled(count)).collect(),
             unavailable,
             terminating,
             stuck,
@@ -180,9 +198,9 @@ impl<'a> Sight<'a> {
         let Self { plan, policy, view: View { pods, at: now }, .. } = *self;
         let mut classes = Classes::default();
         for pod in pods.values().filter(|pod| !pod.finished) {
-            let is_starting = pod.gone_by.is_none() && !is_available(pod, policy.min_ready, now);
+            let is_starting = pod.gone_by.is_none() && !self.is_available(pod);
             if let Some(since) = pod.ready_from().filter(|_| is_starting) {
-                classes.wake_at(since.plus(policy.min_ready));
+                classes.wake_at(since.plus(self.min_ready(pod)));
             }
             match pod.gone_by {
                 None if plan.is_successor(pod) => {
@@ -214,7 +232,7 @@ impl<'a> Sight<'a> {
             let absent = selected.max(old).saturating_sub(holding.old + holding.new);
             let coming = holding.coming + absent.min(expected.saturating_sub(holding.present));
             let holding = Holding { coming, is_former: self.is_former(owner), ..holding };
-            OwnerCount { owner, expected, holding, is_concerned: old > 0 }
+            OwnerCount { owner, expected, holding, is_concerned: old > 0 || holding.old > 0 }
         });
         counts.collect()
     }
@@ -243,9 +261,10 @@ impl<'a> Sight<'a> {
         classes: &Classes<'a>,
         counts: &[OwnerCount<'a>],
         lacking: usize,
+        surge: &mut Surge<'a>,
         verdict: Option<Verdict>,
     ) -> Move {
-        let mut remove = self.affordable(&classes.removable, counts);
+        let (mut remove, hand_over) = self.affordable(&classes.removable, counts, surge);
         let mut changes_at = classes.changes_at;
         let is_left = !classes.removable.is_empty() || !classes.terminating.is_empty() || lacking > 0;
         let is_waiting = is_left || matches!(verdict, Some(Verdict::Wait(_)));
@@ -261,18 +280,29 @@ impl<'a> Sight<'a> {
                 changes_at = earlier(changes_at, baked_at.map(|at| at.plus(SLACK)));
             }
         }
+        let uid = |pod: &Pod| pod.uid.clone();
+        let remove: Vec<Uid> = remove.into_iter().map(uid).collect();
+        if !hand_over.is_empty() {
+            let pods = hand_over.into_iter().map(|(pod, to)| (uid(pod), Arc::clone(to))).collect();
+            return Move::HandOver { pods, remove };
+        }
         match remove.is_empty() {
-            false => Move::Remove(remove.into_iter().map(|pod| pod.uid.clone()).collect()),
+            false => Move::Remove(remove),
             true if is_waiting => Move::Wait(changes_at),
             true => Move::Done,
         }
     }
 
-    /// Returns the old pods that may be deleted now. Unready pods go first, as they use no budget, then the oldest. A
+    /// Returns the old pods that may be deleted now, and those that may be handed over now. Unready pods go first, as they use no budget, then the oldest. A
     /// ready pod that is not available yet serves traffic and uses the budget. The other pods of an owner go last if a
     /// deletion of one of them was refused. The order is the same in each pass: a pod whose deletion was not answered must
     /// go first again.
-    fn affordable(&self, removable: &[&'a Pod], counts: &[OwnerCount<'a>]) -> Vec<&'a Pod> {
+    fn affordable(
+        &self,
+        removable: &[&'a Pod],
+        counts: &[OwnerCount<'a>],
+        surge: &mut Surge<'a>,
+    ) -> (Vec<&'a Pod>, Vec<(&'a Pod, &'a Arc<Owner>)>) {
         let is_ready = |pod: &Pod| pod.ready_since.is_some();
         let is_refused = |pod: &Pod| self.undeleted.get(&pod.uid) == Some(&Undeleted::Refused);
         let refused = removable.iter().filter(|pod| is_refused(pod));
@@ -281,16 +311,66 @@ impl<'a> Sight<'a> {
         pods.sort_by_key(|pod| {
             (is_refused(pod), refusing.contains(&pod.controller.as_deref()), is_ready(pod), pod.created)
         });
-        let counts = counts.iter().map(|count| (count.owner, count.expected, count.holding));
-        let mut budget = self.policy.max_unavailable.map(|most| Budget::new(most, counts));
-        pods.retain(|pod| match (&mut budget, &pod.controller) {
-            (Some(budget), Some(owner)) if is_ready(pod) => {
-                budget.take(owner, is_available(pod, self.policy.min_ready, self.view.at))
-            }
-            (Some(budget), Some(owner)) => budget.take_unready(owner),
-            _ => true,
+        let Some(most) = self.policy.max_unavailable else { return (pods, Vec::new()) };
+        let is_concerned = |count: &&OwnerCount<'_>| count.is_concerned || self.plan.is_by_times;
+        let concerned = counts.iter().filter(is_concerned).map(|count| count.owner);
+        // A rollout may have replaced the ReplicaSet whose pods were.
+        let former = self.plan.owners(self.view.pods).into_iter().filter(|owner| self.plan.concerns(owner));
+        let groups: BTreeSet<&Owner> =
+            concerned.chain(former.map(|owner| &**owner)).map(|owner| self.group(owner)).collect();
+        let of_group = |count: &OwnerCount<'a>| Some(self.group(count.owner)).filter(|group| groups.contains(group));
+        let concerned = counts.iter().filter_map(|count| {
+            Some(Member {
+                owner: Some(count.owner),
+                group: Some(of_group(count)?),
+                expected: count.expected,
+                holding: count.holding,
+            })
         });
-        pods
+        let mut budget = Budget::new(most, concerned.chain(self.bare()));
+        let mut hand_over = Vec::new();
+        pods.retain(|pod| match (pod.controller.as_deref(), &pod.handed_over) {
+            (owner, _) if !is_ready(pod) => budget.take_unready(owner),
+            (_, Some(handed_over)) => surge.may_end(handed_over),
+            (owner, None) => match surge.way(pod) {
+                Way::Deletion(_) => budget.take(owner, self.is_available(pod)),
+                Way::Later(_) => false,
+                Way::HandingOver { or_deletion: true, .. } if budget.take(owner, self.is_available(pod)) => true,
+                Way::HandingOver { to, .. } => {
+                    hand_over.extend(surge.take_room(to).then_some((*pod, to)));
+                    false
+                }
+            },
+        });
+        // Those that end now were counted without these.
+        let ending: BTreeSet<&Arc<Owner>> = pods.iter().filter_map(|pod| Some(&pod.handed_over.as_ref()?.to)).collect();
+        hand_over.retain(|(_, to)| !ending.contains(to));
+        (pods, hand_over)
+    }
+
+    /// Returns the pods without an owner, counted, if some of them are replaced. Nobody knows who creates others.
+    fn bare(&self) -> Option<Member<'a>> {
+        let AtStart { selected, .. } = self.plan.bare()?;
+        let there = self.view.pods.values().filter(|pod| pod.controller.is_none() && pod.is_present());
+        let available = there.clone().filter(|pod| self.is_available(pod)).count();
+        let (expected, holding) = (selected.max(there.count()), Holding { available, ..Holding::default() });
+        Some(Member { owner: None, group: None, expected, holding })
+    }
+
+    /// Returns what a budget is for: the Deployment of a ReplicaSet, which may have others, or the owner itself.
+    fn group(&self, owner: &'a Owner) -> &'a Owner {
+        let state = self.owners.get(owner).filter(|_| owner.kind == "ReplicaSet");
+        state.and_then(|state| state.controller.as_deref()).unwrap_or(owner)
+    }
+
+    fn is_available(&self, pod: &Pod) -> bool {
+        is_available(pod, self.min_ready(pod), self.view.at)
+    }
+
+    /// Returns how long a pod must be ready: the larger of what the ConfigMonitor and its owner say.
+    fn min_ready(&self, pod: &Pod) -> Duration {
+        let of_owner = pod.controller.as_ref().and_then(|owner| self.owners.get(owner)).map(|state| state.min_ready);
+        self.policy.min_ready.max(of_owner.unwrap_or_default())
     }
 
     /// Returns an owner whose available pods are not as many as expected.
@@ -312,7 +392,7 @@ impl<'a> Sight<'a> {
     /// desired number available, and none of these is selected. While it lacks pods, these may be selected when they
     /// come.
     fn is_uninvolved(&self, owner: &Owner) -> bool {
-        let is_available = |pod: &&Arc<Pod>| is_available(pod, self.policy.min_ready, self.view.at);
+        let is_available = |pod: &&Arc<Pod>| self.is_available(pod);
         let has_others = |state: &OwnerState| state.others.iter().filter(is_available).count() >= state.desired;
         self.is_former(owner) && self.owners.get(owner).is_none_or(has_others)
     }
@@ -342,10 +422,11 @@ impl<'a> Sight<'a> {
         let mut holdings: BTreeMap<&Owner, Holding> = BTreeMap::new();
         let others = self.owners.values().flat_map(|state| &state.others).map(|pod| (pod, false));
         let pods = self.view.pods.values().map(|pod| (pod, true)).chain(others);
-        for (pod, is_selected) in pods.filter(|(pod, _)| !pod.finished) {
+        // A pod that is handed over is none of its ReplicaSet any more.
+        for (pod, is_selected) in pods.filter(|(pod, _)| !pod.finished && pod.handed_over.is_none()) {
             let Some(owner) = pod.controller.as_deref() else { continue };
             let (is_old, is_present) = (self.plan.is_old(pod), pod.gone_by.is_none());
-            let is_available = is_available(pod, self.policy.min_ready, self.view.at);
+            let is_available = self.is_available(pod);
             let holding = holdings.entry(owner).or_default();
             holding.present += usize::from(is_present);
             holding.available += usize::from(is_available);

@@ -15,10 +15,11 @@ use super::canary::CanarySight;
 use super::plan::{Exempt, Plan, Snapshot, Suspects};
 use super::seen::View;
 use super::standing::{CanaryStanding, Move, OwnerState, OwnerStates, Sight, Standing, Undeleted};
+use super::surge::Deployments;
 use crate::kube::objects::{Owner, Pod};
 use crate::kube::{ServerTime, Uid};
 use crate::monitor::source::Contents;
-use crate::monitor::spec::{CanaryPolicy, PodCount, Policy};
+use crate::monitor::spec::{CanaryPolicy, MaxUnavailable, PodCount, Policy};
 use crate::monitor::status::{Canary, CanaryState, Restart};
 
 /// The second in which the new content was first read. Pods are older by default.
@@ -32,9 +33,13 @@ fn policy(unmanaged: &str) -> Policy {
     spec(&format!(r#","unmanagedPods":"{unmanaged}""#))
 }
 
+/// All pods may be unavailable at once.
+const AT_ONCE: &str = r#","maxUnavailable":"100%""#;
+
 /// Returns the policy of a spec with these fields besides the source and the selector.
 fn spec(more: &str) -> Policy {
-    let spec = format!(r#"{{"configMap":"a","podSelector":{{"app":"web"}}{more}}}"#);
+    let budget = if more.contains("maxUnavailable") { "" } else { AT_ONCE };
+    let spec = format!(r#"{{"configMap":"a","podSelector":{{"app":"web"}}{more}{budget}}}"#);
     Policy::of(Some(&RawValue::from_string(spec).unwrap())).unwrap()
 }
 
@@ -71,6 +76,8 @@ fn pod(name: &str) -> Pod {
         created: server(READ - 500),
         gone_by: None,
         controller: Some(web()),
+        handed_over: None,
+        goes_first: false,
         mirror: false,
         finished: false,
         ready_since: Some(server(READ - 480)),
@@ -103,13 +110,13 @@ fn listed(pods: &[Pod]) -> Lists {
 }
 
 fn listed_of(pods: &[Pod]) -> Lists {
-    Lists { listed: Some(Arc::new(Snapshot::of(pods.iter().map(Pod::identity)))), since: None }
+    Lists { listed: Some(Arc::new(pods.iter().map(|pod| pod.uid.clone()).collect())), since: None }
 }
 
 /// Lists the same pods as `listed`, and the pods named in `before` as the list when the content first changed.
 fn listed_since(pods: &[Pod], before: &[&str]) -> Lists {
     let before = pods.iter().filter(|pod| before.contains(&&*pod.name));
-    Lists { since: Some(Arc::new(Snapshot::of(before.map(Pod::identity)))), ..listed(pods) }
+    Lists { since: Some(Arc::new(before.map(|pod| pod.uid.clone()).collect())), ..listed(pods) }
 }
 
 fn query() -> String {
@@ -166,8 +173,10 @@ fn sight<'a>(
     owners: &'a OwnerStates,
 ) -> Sight<'a> {
     static UNDELETED: BTreeMap<Uid, Undeleted> = BTreeMap::new();
+    static NO_DEPLOYMENTS: Deployments = Deployments::new();
     let view = View { pods, at: server(READ + 10) };
-    Sight { plan, policy, view, owners, undeleted: &UNDELETED, own_pod: None, canary: None, is_overdue: false }
+    let (deployments, undeleted) = (&NO_DEPLOYMENTS, &UNDELETED);
+    Sight { plan, policy, view, owners, deployments, undeleted, own_pod: None, canary: None, is_overdue: false }
 }
 
 /// A policy with a canary that need not stay available.
@@ -372,9 +381,9 @@ fn expectations_of_an_owner_of_an_unknown_kind_are_lowered_once() {
     lacking_of(1, 1);
 }
 
-/// Another ConfigMonitor has deleted the pods since the content was read.
+/// Another ConfigMonitor has deleted its pods since the content was read, or they have the content.
 #[test]
-fn an_owner_whose_pods_are_all_gone_uses_the_budget() {
+fn an_owner_of_which_no_pod_is_replaced_uses_no_budget() {
     let db = owner("StatefulSet", "db");
     let suspects = listed(&[pod("a"), pod("b"), of(&db, pod("db-0"))]);
     let pods = [pod("a"), pod("b")];
@@ -383,20 +392,49 @@ fn an_owner_whose_pods_are_all_gone_uses_the_budget() {
         let owners = states(&[(&web(), 2), (&db, 1)]);
         seen(&plan, &one_at_a_time(), &[&pods[..], db_has].concat(), None, &owners, READ + 10).next
     };
-    assert_eq!(next(&[]), Move::Wait(None));
-    assert_eq!(next(&[of(&db, created("x", READ + 9))]), remove(&["a"]));
+    assert_eq!(next(&[]), remove(&["a"]));
+    assert_eq!(next(&[of(&db, Pod { ready_since: None, ..created("x", READ + 9) })]), remove(&["a"]));
+}
+
+/// The owner was deleted without its pods, and created again.
+#[test]
+fn the_pods_that_another_owner_has_adopted_are_within_its_budget() {
+    let (before, after) = (owner("StatefulSet", "db"), owner("StatefulSet", "db-again"));
+    let plan = plan(&["a", "b", "c"].map(|name| of(&before, pod(name))));
+    let adopted = ["a", "b", "c"].map(|name| of(&after, pod(name)));
+    let owners = states(&[(&before, 0), (&after, 3)]);
+    assert_eq!(seen(&plan, &rolling(1, 0), &adopted, None, &owners, READ + 10).next, remove(&["a"]));
+    assert_eq!(seen(&plan, &rolling(1, 0), &adopted[1..], None, &owners, READ + 10).next, Move::Wait(None));
+}
+
+/// Nobody has promised to create them again.
+#[test]
+fn of_the_pods_without_an_owner_the_next_ones_go_once_the_progress_deadline_has_passed() {
+    let policy = spec(r#","unmanagedPods":"Delete","maxUnavailable":"25%""#);
+    let pods = ["a", "b", "c", "d"].map(|name| Pod { controller: None, ..pod(name) });
+    let mut plan = planned(&policy, &restart(), &listed(&pods), &pods, None);
+    let next = |plan: &Plan, pods: &[Pod]| seen(plan, &policy, pods, None, &OwnerStates::new(), READ + 10).next;
+    assert_eq!(next(&plan, &pods), remove(&["a"]));
+    assert_eq!(next(&plan, &pods[1..]), Move::Wait(None));
+    let and_others = [&pods[1..], &[of(&owner("ReplicaSet", "web"), pod("web"))]].concat();
+    plan.lower_expectations(&by_uid(&and_others));
+    assert_eq!(next(&plan, &pods[1..]), remove(&["b"]));
 }
 
 /// Unready members may still vote.
 #[test]
 fn the_budget_limits_the_pods_of_a_stateful_set_in_transition_ready_or_not() {
+    [rolling(1, 0), one_at_a_time()].iter().for_each(limits_the_pods_in_transition);
+}
+
+fn limits_the_pods_in_transition(policy: &Policy) {
     let db = owner("StatefulSet", "db");
     let broken = |name| Pod { ready_since: None, ..of(&db, pod(name)) };
     let pods = ["a", "b", "c"].map(broken);
     let plan = plan(&pods);
     let next = |is_overdue, pods: &[Pod]| {
         let owners = OwnerStates::from([(db.clone(), state(3))]);
-        seen_when(is_overdue, &plan, &one_at_a_time(), pods, None, &owners, READ + 10).next
+        seen_when(is_overdue, &plan, policy, pods, None, &owners, READ + 10).next
     };
     assert_eq!(next(false, &pods), remove(&["a"]));
     let [a, rest @ ..] = pods;
@@ -411,12 +449,12 @@ fn the_budget_limits_the_pods_of_a_stateful_set_in_transition_ready_or_not() {
     assert_eq!(next(false, &new(true)), remove(&["b"]));
     assert_eq!(next(true, &new(false)), remove(&["b"]), "it may need the others to become ready");
     let scaled_down = OwnerStates::from([(db.clone(), state(2))]);
-    let standing = seen(&plan, &one_at_a_time(), &rest, None, &scaled_down, READ + 10);
+    let standing = seen(&plan, policy, &rest, None, &scaled_down, READ + 10);
     assert_eq!(standing.next, remove(&["b"]), "nothing comes for a member that is not desired any more");
     // A member that never existed is not waited for: an ordered StatefulSet creates it once the previous one is ready.
-    let ordered = planned(&one_at_a_time(), &restart(), &listed(&rest), &rest[..1], None);
+    let ordered = planned(policy, &restart(), &listed(&rest), &rest[..1], None);
     let owners = OwnerStates::from([(db.clone(), state(3))]);
-    let standing = seen(&ordered, &one_at_a_time(), &rest[..1], None, &owners, READ + 10);
+    let standing = seen(&ordered, policy, &rest[..1], None, &owners, READ + 10);
     assert_eq!(standing.next, remove(&["b"]));
 }
 
@@ -439,7 +477,7 @@ fn the_pods_and_owners_that_a_restart_waits_for_are_named_and_counted() {
     let standing = sight(&plan, &policy, &pods, &owners).standing();
     let unsettled: Vec<_> =
         standing.unsettled.iter().map(|its| (&*its.owner.name, its.available, its.expected)).collect();
-    assert_eq!(unsettled, [("more", 2, 1), ("web", 0, 2), ("db", 0, 1)]);
+    assert_eq!(unsettled, [("web", 0, 2), ("db", 0, 1)], "the others are not replaced");
     let unavailable: Vec<&str> = standing.unavailable.iter().map(|pod| &*pod.name).collect();
     assert_eq!((standing.terminating, unavailable, standing.stuck), (vec!["a"], vec!["n"], vec![]));
     // One terminating and one coming pod of the ReplicaSet, and one missing pod of the StatefulSet.
@@ -504,7 +542,7 @@ proptest! {
         let standing = seen(&plan, &policy, &visible, Some(&own), &owners, READ);
         match standing.next {
             Move::Remove(uids) => for uid in uids {
-                let is_listed = listed(&pods).listed.is_some_and(|listed| listed.pods.contains(&uid));
+                let is_listed = listed(&pods).listed.is_some_and(|listed| listed.contains(&uid));
                 let was = is_listed && pods.iter().any(|pod| {
                     let since = !revert || pod.created >= server(READ - 1);
                     pod.uid == uid && since && !pod.finished
@@ -516,6 +554,7 @@ proptest! {
                 });
                 prop_assert!(was && may, "{}", uid.as_str());
             },
+            Move::HandOver { .. } => prop_assert!(false, "there is no surge"),
             Move::Wait(_) => prop_assert!(standing.remaining + standing.lacking > 0),
             Move::Canary(_) => prop_assert!(false, "no pod goes first"),
             Move::Done => prop_assert_eq!(standing.remaining + standing.lacking, 0),
@@ -565,7 +604,8 @@ impl Cluster {
 }
 
 fn rolling(most: u8, min_ready: u64) -> Policy {
-    let most = NonZeroU8::new(most).map(PodCount::Percent);
+    let of_owner = NonZeroU8::new(most).map(PodCount::Percent);
+    let most = of_owner.map(|of_owner| MaxUnavailable { of_owner, total: None });
     Policy { max_unavailable: most, min_ready: Duration::from_secs(min_ready), ..policy("Skip") }
 }
 
@@ -575,7 +615,7 @@ proptest! {
     fn every_restart_removes_each_old_pod_once_and_ends_with_the_desired_pods_available(
         pods in prop::collection::vec((0..4_usize, any::<bool>(), -5..4_i64), 1..12),
         (delay, grace, skip) in (0..20_u64, 0..50_i64, 0..3_usize),
-        (most, min_ready) in (prop_oneof![Just(0_u8), 1..=100_u8], 0..10_u64),
+        (most, total, min_ready) in (prop_oneof![Just(0_u8), 1..=100_u8], 0..=100_u8, 0..10_u64),
         (first, bake) in (prop_oneof![Just(0_u8), 1..=100_u8], 0..30_u64),
     ) {
         // A CloneSet cannot be asked.
@@ -589,7 +629,10 @@ proptest! {
         let exempt = pods.len().checked_sub(skip + 1).map(|last| pods[last].uid.clone());
         let bake = Duration::from_secs(bake);
         let canary = NonZeroU8::new(first).map(|first| CanaryPolicy { pods: PodCount::Percent(first), bake });
-        let policy = Policy { canary, ..rolling(most, min_ready) };
+        let mut policy = Policy { canary, ..rolling(most, min_ready) };
+        if let Some(most) = &mut policy.max_unavailable {
+            most.total = NonZeroU8::new(total).map(PodCount::Percent);
+        }
         let plan = planned(&policy, &restart(), &listed(&pods), &pods, exempt.as_ref());
         let mut canary = canary.map(|canary| Canary { pods: canary.pods.of(plan.len()), state: CanaryState::Replacing });
         let available = |pods: &[Pod], owner: &Owner, second| {
@@ -600,13 +643,12 @@ proptest! {
         for pod in &pods {
             *owners.entry(pod.controller.clone().unwrap()).or_insert(0_usize) += 1;
         }
-        let allowed = policy.max_unavailable.map_or(usize::MAX, |most| most.of(pods.len()));
         let asked = owners.iter().filter(|(owner, _)| owner.kind != "CloneSet");
         let states: OwnerStates = asked.map(|(owner, pods)| (owner.clone(), state(*pods))).collect();
         let mut cluster = Cluster { pods, births: Vec::new(), removed: BTreeSet::new(), now: READ + 5 };
         loop {
-            let missing = |cluster: &Cluster| -> usize {
-                owners.iter().map(|(owner, pods)| pods.saturating_sub(available(&cluster.pods, owner, cluster.now))).sum()
+            let missing = |cluster: &Cluster| -> Vec<usize> {
+                owners.iter().map(|(owner, pods)| pods.saturating_sub(available(&cluster.pods, owner, cluster.now))).collect()
             };
             let were = missing(&cluster);
             let (pods, seen_ready) = (by_uid(&cluster.pods), BTreeSet::new());
@@ -618,6 +660,7 @@ proptest! {
             };
             match sight.standing().next {
                 Move::Remove(uids) => uids.iter().for_each(|uid| cluster.delete(uid, grace)),
+                Move::HandOver { .. } => prop_assert!(false, "there is no surge"),
                 Move::Canary(CanaryState::Passed) => {
                     let is_baked = |pod: &Pod| is_available(pod, bake.max(policy.min_ready), server(cluster.now));
                     let mut new = cluster.pods.iter().filter(|pod| pod.uid.as_str().ends_with('+'));
@@ -633,7 +676,19 @@ proptest! {
                 Move::Done => break,
             }
             prop_assert!(canary.as_ref().is_none_or(|canary| cluster.removed.len() <= canary.pods));
-            prop_assert!(missing(&cluster) <= allowed.max(were), "{} of {} are missing", missing(&cluster), allowed);
+            if let Some(MaxUnavailable { of_owner, total }) = policy.max_unavailable {
+                let now = missing(&cluster);
+                for ((were, now), (owner, pods)) in were.iter().zip(&now).zip(&owners) {
+                    prop_assert!(*now <= of_owner.of(*pods).max(*were), "{now} pods of {owner:?} are missing");
+                }
+                let concerned = owners.iter().filter(|(owner, _)| plan.concerns(owner)).map(|(_, pods)| *pods).sum();
+                let allowed = total.map_or(usize::MAX, |total| total.of(concerned));
+                let sum = |missing: Vec<usize>| -> usize {
+                    missing.into_iter().zip(owners.keys()).filter(|(_, owner)| plan.concerns(owner)).map(|(count, _)| count).sum()
+                };
+                let (were, now) = (sum(were), sum(now));
+                prop_assert!(now <= allowed.max(were), "{now} pods are missing");
+            }
             cluster.tick(Duration::from_secs(delay));
             prop_assert!(cluster.now < READ + 2000, "it does not end");
         }
@@ -644,9 +699,9 @@ proptest! {
     }
 }
 
-/// A policy with a budget of one pod.
+/// A policy with a budget of one pod of all owners together.
 fn one_at_a_time() -> Policy {
-    rolling(1, 0)
+    spec(r#","maxUnavailable":"100%","maxUnavailableTotal":1"#)
 }
 
 fn of(owner: &Arc<Owner>, pod: Pod) -> Pod {
@@ -673,7 +728,9 @@ fn a_daemon_set_with_a_misscheduled_pod_is_restarted_all_the_same() {
 }
 
 fn select(plan: &mut Plan, most: &str, pods: &[Pod]) -> Policy {
-    let spec = format!(r#"{{"configMap":"a","podSelector":{{"app":"another"}},"maxUnavailable":"{most}"}}"#);
+    let spec = format!(
+        r#"{{"configMap":"a","podSelector":{{"app":"another"}},"maxUnavailable":"100%","maxUnavailableTotal":"{most}"}}"#
+    );
     let policy = Policy::of(Some(&RawValue::from_string(spec).unwrap())).unwrap();
     plan.select(&policy, &by_uid(pods));
     policy
@@ -749,7 +806,8 @@ fn an_existing_new_pod_does_not_count_as_missing() {
 /// Without an edit, it may only lack its pods.
 #[test]
 fn an_owner_whose_pods_are_all_gone_is_no_former_one() {
-    let (db, policy) = (owner("StatefulSet", "db"), spec(r#","maxUnavailable":"40%""#));
+    let total = r#","maxUnavailable":"100%","maxUnavailableTotal":"40%""#;
+    let (db, policy) = (owner("StatefulSet", "db"), spec(total));
     let members = ["b", "c", "d", "e"].map(|name| of(&db, pod(name)));
     let plan = plan(&[&[pod("a")], &members[..]].concat());
     let next = seen(&plan, &policy, &members, None, &states(&[(&db, 4), (&web(), 1)]), READ + 10).next;
@@ -769,9 +827,11 @@ fn after_an_edit_of_the_selector_the_owners_of_the_selected_pods_count() {
         let other = Pod { ready_since: ready.then(|| server(READ)), ..pod("other") };
         let former =
             OwnerStates::from([(db.clone(), state(2)), (web(), OwnerState { others: vec![other.into()], ..state(1) })]);
-        let mut plan = planned(&policy, &restart(), &listed(&pods), &[&pods[..], &[pod("w")]].concat(), None);
-        plan.select(&policy, &by_uid(&pods));
-        seen(&plan, &policy, &pods, None, &former, READ + 10).next
+        let pods = [&pods[..], &[pod("w")]].concat();
+        let mut plan = planned(&policy, &restart(), &listed(&pods), &pods, None);
+        let pods = &pods[..2];
+        plan.select(&policy, &by_uid(pods));
+        seen(&plan, &policy, pods, None, &former, READ + 10).next
     };
     assert_eq!((web_has(true), web_has(false)), (remove(&["b"]), Move::Wait(None)), "a former owner");
     let mut none = plan.clone();

@@ -24,9 +24,15 @@ pub(crate) struct Wave {
 
 pub(crate) struct Attempt {
     pub(crate) pod: Arc<Pod>,
-    /// Whether the deletion names the pod's resourceVersion. The pod is not ready, so its deletion uses no budget, and
-    /// fails if it has become ready.
-    pub(crate) names_version: bool,
+    pub(crate) means: Means,
+}
+
+pub(crate) enum Means {
+    /// A deletion, or an eviction. `names_version`: only of this resourceVersion of the pod, which is not ready, so that
+    /// its deletion uses no budget: it fails if the pod has become ready.
+    Removal { names_version: bool },
+    /// A PATCH of the pod at its resourceVersion.
+    HandingOver(Arc<Owner>),
 }
 
 /// What became of the deletion of a pod.
@@ -36,6 +42,8 @@ pub(crate) enum Reply {
         by: ServerTime,
         here: bool,
     },
+    /// The pod is handed over, as this answer shows it.
+    HandedOver(Pod),
     /// The API server says that the pod is gone, replaced or changed. The next list shows whether that is so.
     /// `about_version`: perhaps only that its version has changed.
     ReportedGone {
@@ -48,31 +56,35 @@ pub(crate) enum Reply {
 impl Wave {
     /// Deletes each pod in a row of its own. Evicts those of an owner one after the other: a PodDisruptionBudget is
     /// usually about one owner's pods, and concurrent evictions under one PodDisruptionBudget fail.
-    fn new(policy: &Policy, pods: Vec<Arc<Pod>>, width: usize) -> Self {
-        let attempt = |pod: Arc<Pod>| {
-            let names_version = policy.max_unavailable.is_some() && pod.ready_since.is_none();
-            Attempt { pod, names_version }
-        };
-        let rows = match policy.deletion_policy {
-            DeletionPolicy::Delete => pods.into_iter().map(|pod| vec![attempt(pod)]).collect(),
+    fn new(policy: &Policy, attempts: Vec<Attempt>, width: usize) -> Self {
+        let (removals, others): (Vec<_>, Vec<_>) =
+            attempts.into_iter().partition(|attempt| matches!(attempt.means, Means::Removal { .. }));
+        let mut rows: Vec<Vec<Attempt>> = match policy.deletion_policy {
+            DeletionPolicy::Delete => removals.into_iter().map(|attempt| vec![attempt]).collect(),
             DeletionPolicy::Evict => {
                 let mut rows: BTreeMap<Option<Arc<Owner>>, Vec<Attempt>> = BTreeMap::new();
-                for pod in pods {
-                    rows.entry(pod.controller.clone()).or_default().push(attempt(pod));
+                for attempt in removals {
+                    rows.entry(attempt.pod.controller.clone()).or_default().push(attempt);
                 }
                 rows.into_values().collect()
             }
         };
+        rows.extend(others.into_iter().map(|attempt| vec![attempt]));
         Self { rows, width }
     }
 }
 
 impl Attempt {
+    pub(super) fn removal(policy: &Policy, pod: Arc<Pod>) -> Self {
+        let names_version = policy.max_unavailable.is_some() && pod.ready_since.is_none();
+        Self { pod, means: Means::Removal { names_version } }
+    }
+
     /// Returns whether the rest of the row is not sent: a ready pod was refused, or the failure is no refusal. The next
     /// pass begins with the remaining pods.
     pub(crate) fn ends_row(&self, reply: &Reply) -> bool {
         match reply {
-            Reply::Deleted { .. } | Reply::ReportedGone { .. } => false,
+            Reply::Deleted { .. } | Reply::HandedOver(_) | Reply::ReportedGone { .. } => false,
             Reply::Failed(error) => self.pod.ready_since.is_some() || !error.cause.is_refusal(),
         }
     }
@@ -118,21 +130,21 @@ impl Attempts {
 
     /// Begins a wave. A pod of the wave counts as untried until it is deleted, unless an earlier wave was refused for
     /// it. After a refusal, such as by a webhook that denies all deletions, the wave risks no more requests than end it.
-    pub(crate) fn begin_wave(&mut self, policy: &Policy, pods: Vec<Arc<Pod>>) -> Wave {
+    pub(super) fn begin_wave(&mut self, policy: &Policy, attempts: Vec<Attempt>) -> Wave {
         self.undeleted.retain(|_, undeleted| *undeleted == Undeleted::Refused);
-        self.last_wave = pods.iter().map(|pod| pod.uid.clone()).collect();
+        self.last_wave = attempts.iter().map(|attempt| attempt.pod.uid.clone()).collect();
         for pod in &self.last_wave {
             self.undeleted.entry(pod.clone()).or_insert(Undeleted::Untried);
         }
         self.refusals = Refusals::default();
         let is_refused = self.refusal.as_ref().is_some_and(|error| !matches!(error.cause, Cause::Blocked(_)));
-        Wave::new(policy, pods, if is_refused { MAX_REFUSALS } else { usize::MAX })
+        Wave::new(policy, attempts, if is_refused { MAX_REFUSALS } else { usize::MAX })
     }
 
     /// Records the answer for a pod of the wave. Returns whether a list must show what is true.
     pub(crate) fn answered(&mut self, pod: &Pod, reply: Reply) -> bool {
         let error = match reply {
-            Reply::Deleted { .. } => {
+            Reply::Deleted { .. } | Reply::HandedOver(_) => {
                 self.undeleted.remove(&pod.uid);
                 self.reported_gone.remove(&pod.uid);
                 return false;
@@ -224,7 +236,7 @@ mod tests {
 
     /// Begins a wave, and returns how many deletions it sends at a time.
     fn wave(attempts: &mut Attempts, pods: &[&str]) -> usize {
-        let pods = pods.iter().map(|name| Arc::new(pod(name, "1"))).collect();
+        let pods = pods.iter().map(|name| Attempt::removal(&policy(), Arc::new(pod(name, "1")))).collect();
         attempts.begin_wave(&policy(), pods).width
     }
 
@@ -319,7 +331,7 @@ mod tests {
         let ends = |ready: bool, reply: &Reply| {
             let ready_since = ready.then(|| ServerTime::from_second(90));
             let pod = Arc::new(Pod { ready_since, ..pod("a", "1") });
-            Attempt { pod, names_version: false }.ends_row(reply)
+            Attempt { pod, means: Means::Removal { names_version: false } }.ends_row(reply)
         };
         let failed = |cause| Reply::Failed(Action::on("delete", PODS, "a").failed(cause));
         let (refused, lost) = (failed(Cause::Refused("x".to_owned())), failed(Cause::Unreachable("x".to_owned())));

@@ -33,8 +33,8 @@ pub(crate) fn audit(control_plane: &ControlPlane) -> Result<Audit> {
     Audit::from_now(control_plane.audit_log_file())
 }
 
-pub(crate) fn start_operator(proxy_url: &str, fixture: &Fixture) -> Result<Operator> {
-    Operator::start(&operator::binary()?, proxy_url, &fixture.namespace, &[], &[])
+pub(crate) fn start_operator(proxy_url: &str, fixture: &Fixture, args: &[&str]) -> Result<Operator> {
+    Operator::start(&operator::binary()?, proxy_url, &fixture.namespace, args, &[])
 }
 
 /// Returns how long after `start` the operator has synced, by its log.
@@ -57,10 +57,11 @@ pub(crate) fn config_map(name: &str, content: &str) -> Value {
     json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {"config.cfg": content}})
 }
 
-/// Returns a ConfigMonitor without a quiet period.
+/// Returns a ConfigMonitor without a quiet period that restarts all pods at once.
 pub(crate) fn monitor(name: &str, config_map: &str, app: &str) -> Value {
     json!({"apiVersion": "magalix.com/v1", "kind": "ConfigMonitor", "metadata": {"name": name}, "spec": {
         "configMap": config_map, "podSelector": {"app": app}, "quietPeriodSeconds": 0, "minIntervalSeconds": 1,
+        "maxUnavailable": "100%",
     }})
 }
 

@@ -81,7 +81,7 @@ impl Place {
     async fn start(&self, monitors: impl Iterator<Item = Value>) -> Result<(Operator, Usage)> {
         self.all_ready().await?;
         create_all(&self.fixture, "configmonitors", monitors).await?;
-        let operator = start_operator(&self.proxy.url(), &self.fixture)?;
+        let operator = start_operator(&self.proxy.url(), &self.fixture, &[])?;
         operator.wait_for_message("synced").await?;
         all_up_to_date(&self.fixture).await?;
         let usage = Usage::of(operator.process().id())?;

@@ -68,7 +68,7 @@ pub(crate) async fn run() -> Result<()> {
     });
     let many = monitor("many", "many", "many");
     create_all(&fixture, "configmonitors", held.chain(all_large).chain([many])).await?;
-    let operator = start_operator(&proxy.url(), &fixture)?;
+    let operator = start_operator(&proxy.url(), &fixture, &[])?;
     operator.wait_for_message("synced").await?;
     all_up_to_date(&fixture).await?;
     let (url, process) = (operator.url().await?, operator.process().id());

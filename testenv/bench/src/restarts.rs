@@ -149,7 +149,7 @@ impl<'a> Field<'a> {
             floor(&proxy.url(), of_floor).await?,
             original(&proxy.url(), of_original).await?,
         ];
-        let operator = start_operator(&proxy.url(), of_operator)?;
+        let operator = start_operator(&proxy.url(), of_operator, &[])?;
         all_up_to_date(of_operator).await?;
         let audit = ground::audit(&control_plane)?;
         Ok(Self {

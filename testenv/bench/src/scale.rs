@@ -35,7 +35,7 @@ async fn measure(count: usize, size: usize, applied: bool) -> Result<()> {
         made = monitors;
         let annotated = if applied { ", applied" } else { "" };
         let mut row = vec![format!("{count} of {size} bytes{annotated}"), monitors.to_string()];
-        row.extend(start(|| start_operator(&proxy.url(), &fixture), &fixture.client, &list).await?);
+        row.extend(start(|| start_operator(&proxy.url(), &fixture, &[]), &fixture.client, &list).await?);
         table::row(&row);
     }
     Ok(())

@@ -68,7 +68,7 @@ impl Place {
 
     async fn operator(&mut self, fixture: &Fixture, content: &str) -> Result<()> {
         let start = Timestamp::now();
-        let operator = start_operator(&self.proxy.url(), fixture)?;
+        let operator = start_operator(&self.proxy.url(), fixture, &[])?;
         operator.wait_for_message("synced").await?;
         all_up_to_date(fixture).await?;
         let mut requests = self.storm(fixture, content).await?;

@@ -67,7 +67,7 @@ async fn quiet_place(kind: &Kind) -> Result<(testenv::ControlPlane, Fixture, Pro
     create_all(&fixture, "configmonitors", names.map(|name| monitor(&name, &name, NAME))).await?;
     let unrelated = (0..UNRELATED).map(|number| kind.config_map(&format!("unrelated-{number}")));
     create_all(&fixture, "configmaps", unrelated).await?;
-    let operator = start_operator(&proxy.url(), &fixture)?;
+    let operator = start_operator(&proxy.url(), &fixture, &[])?;
     synced(&operator, std::time::SystemTime::now()).await?;
     all_up_to_date(&fixture).await?;
     sleep(Duration::from_secs(2)).await;

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use testenv::process::status_kib;
 
 /// What a process has used since its start.
 #[derive(Clone, Copy, Debug, Default)]
@@ -20,9 +21,8 @@ pub(crate) struct Usage {
 
 impl Usage {
     pub(crate) fn of(process: u32) -> Result<Self> {
-        let status = fs::read_to_string(format!("/proc/{process}/status"))?;
-        let mut usage =
-            Self { resident: number(&status, "VmRSS:")?, peak: number(&status, "VmHWM:")?, ..Self::default() };
+        let (resident, peak) = (status_kib(process, "VmRSS")?, status_kib(process, "VmHWM")?);
+        let mut usage = Self { resident, peak, ..Self::default() };
         for thread in fs::read_dir(format!("/proc/{process}/task"))? {
             let thread = thread?.path();
             usage.cpu += cpu(&thread)?;

@@ -14,7 +14,7 @@ use serde_json::value::RawValue;
 use crate::NAMESPACE;
 use crate::content::{CONFIG_MAPS, Stored};
 use crate::ledger::{Caller, Seen, Written};
-use crate::network::Watched;
+use crate::network::{Watched, is_of_handed_over};
 use crate::objects;
 use crate::state::{ClusterState, Monitor, OwnerKind, Pod};
 use crate::store::Selection;
@@ -39,12 +39,20 @@ pub(crate) enum Fact {
         all: Vec<(usize, Arc<Seen>)>,
         is_whole: bool,
     },
+    /// Whether the namespace with the objects has the labels.
+    Namespace {
+        is_selected: bool,
+    },
     /// The ConfigMonitor of this name, and the deleted ones of the same name.
     Monitor {
         found: Option<(usize, Arc<Seen>)>,
         gone: Vec<usize>,
     },
     ConfigMap(Moment, &'static str, Option<Stored>),
+    /// Whether the status of the Deployment shows that a rollout is under way.
+    Deployment {
+        is_rolling: bool,
+    },
     Pods {
         at: Moment,
         version: String,
@@ -57,6 +65,7 @@ pub(crate) enum Fact {
     /// The last page of the list of pods at this revision.
     LastPage(u64),
     Owner(usize, usize),
+    Patched,
     Deleted,
     Forgotten(String),
     Refused(String),
@@ -122,7 +131,7 @@ impl Answer {
         Self { code, retry_after: None, body: Reply::Json(body), fact: None }
     }
 
-    fn ok(body: String, fact: Option<Fact>) -> Self {
+    pub(crate) fn ok(body: String, fact: Option<Fact>) -> Self {
         Self { fact, ..Self::new(200, body) }
     }
 
@@ -143,11 +152,11 @@ impl Answer {
         Self { retry_after, ..Self::text(429, "Too many requests, please try again later.\n") }
     }
 
-    fn not_found() -> Self {
+    pub(crate) fn not_found() -> Self {
         Self::status(404, "NotFound", "not found", "")
     }
 
-    fn conflict(message: &str) -> Self {
+    pub(crate) fn conflict(message: &str) -> Self {
         Self::status(409, "Conflict", message, "")
     }
 }
@@ -172,12 +181,17 @@ impl ClusterState {
             "configmaps" => Some(Watched::ConfigMaps),
             "secrets" => Some(Watched::Secrets),
             "configmonitors" => Some(Watched::Monitors),
+            "namespaces" => Some(Watched::Namespaces),
             _ => None,
         };
         if let (true, Some(what), None) = (request.method == "GET", everywhere, path.name) {
             // All objects are in one namespace.
             let is_there = namespace.is_none_or(|namespace| namespace == NAMESPACE);
             return self.list((what, is_there), caller, request.accept, &query);
+        }
+        if is_of_handed_over(request) {
+            let is_there = namespace.is_none_or(|namespace| namespace == NAMESPACE);
+            return self.list((Watched::Pods, is_there), caller, request.accept, &query);
         }
         if namespace != Some(NAMESPACE) {
             self.ledger.improper.push(format!("{} {} is in no namespace with objects", request.method, request.url));
@@ -198,6 +212,8 @@ impl ClusterState {
                 self.delete(caller, name, &eviction.delete_options, true)
             }
             ("POST", "events", None, None) => self.post_event(body),
+            ("PATCH", "pods", Some(name), None) => self.patch(caller, name, body),
+            ("GET", "deployments", Some(name), None) => self.get_deployment(name),
             ("GET", plural, Some(name), None) => self.get_workload(plural, name),
             _ => {
                 self.ledger.improper.push(format!("{} {} has no route", request.method, request.url));
@@ -265,6 +281,7 @@ impl ClusterState {
         let ids = |versions: &[&crate::store::Version]| versions.iter().map(|version| version.id).collect();
         let fact = match what {
             Watched::ConfigMaps | Watched::Secrets => None,
+            Watched::Namespaces => Some(Fact::Namespace { is_selected: !selected.is_empty() }),
             Watched::Monitors if !is_there => None,
             Watched::Monitors => {
                 let all = selected.iter().map(|version| (version.id, self.seen(version.id))).collect();
@@ -286,7 +303,7 @@ impl ClusterState {
 
     fn seen(&self, monitor: usize) -> Arc<Seen> {
         let monitor = &self.monitors[monitor];
-        Arc::new(Seen { spec: monitor.spec.clone(), status: monitor.status.clone() })
+        Arc::new(Seen { version: monitor.version, spec: monitor.spec.clone(), status: monitor.status.clone() })
     }
 
     fn get_config_map(&mut self, secret: bool, name: &str) -> Answer {
@@ -364,7 +381,8 @@ impl ClusterState {
         if uid.is_none() || options.grace_period_seconds == Some(0) {
             self.ledger.improper.push(format!("{name} is deleted without a UID, or by force"));
         }
-        let Some(pod) = self.pods.iter().find(|pod| *pod.name == *name) else { return Answer::not_found() };
+        let Some(index) = self.pods.iter().position(|pod| *pod.name == *name) else { return Answer::not_found() };
+        let pod = &self.pods[index];
         if uid.as_ref().is_some_and(|uid| **uid != *pod.uid) {
             return Answer::conflict("the UID in the precondition does not match the UID in record");
         }
@@ -375,7 +393,14 @@ impl ClusterState {
             return refusal;
         }
         let (id, code) = (pod.id, if evict { 201 } else { 200 });
-        let over_budget = self.over_budget(caller, id);
+        // An eviction first sets a condition.
+        if evict && !std::mem::replace(&mut self.pods[index].is_disrupted, true) {
+            self.store_pod(index);
+        }
+        if self.ledger.looks_after(caller) {
+            return self.end_by_itself(caller, id);
+        }
+        let over_budget = self.over_budget(caller, id).max(self.over_surge_by_deletion(caller, id));
         let is_news = self.terminate(id, options.grace_period_seconds);
         let at = self.moment();
         if is_news {
@@ -420,15 +445,15 @@ impl ClusterState {
                 return Answer::text(404, "404 page not found\n");
             }
         };
-        let Some(owner) = self.owner_by_name(name).filter(|owner| self.workloads[*owner].owner.kind == kind) else {
+        let is_it = |owner: &usize| self.workloads[*owner].owner.kind == kind && !self.is_collected(*owner);
+        let Some(owner) = self.owner_by_name(name).filter(is_it) else {
             return Answer::not_found();
         };
         let workload = &self.workloads[owner];
-        let its =
-            || self.pods.iter().filter(|pod| pod.controller.as_ref() == Some(&workload.owner) && pod.gone_by.is_none());
+        let its = || self.present_pods_of(workload);
         let available = its().filter(|pod| pod.ready.is_some()).count();
         let fact = Some(Fact::Owner(owner, workload.replicas));
-        Answer::ok(objects::workload(workload, its().count(), available), fact)
+        Answer::ok(objects::workload(workload, its().count(), available, self.ledger.min_ready), fact)
     }
 }
 

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use crate::content::{CONFIG_MAPS, Stored};
 use crate::ledger::PodRecord;
 use crate::objects;
-use crate::state::{ClusterState, Monitor, Pod, Workload};
+use crate::state::{ClusterState, Deployment, Monitor, Pod, Workload};
 
 /// How long the API server is unavailable after a restore, in milliseconds.
 const AWAY: u64 = 3000;
@@ -23,6 +23,7 @@ pub(crate) struct Backup {
     config_maps: BTreeMap<&'static str, Stored>,
     monitors: Vec<Monitor>,
     workloads: Vec<Workload>,
+    deployment: Deployment,
     pods: Vec<Pod>,
 }
 
@@ -36,6 +37,7 @@ impl ClusterState {
             config_maps: self.config_maps.clone(),
             monitors: self.monitors.clone(),
             workloads: self.workloads.clone(),
+            deployment: self.deployment,
             pods: self.pods.clone(),
         });
     }
@@ -45,15 +47,21 @@ impl ClusterState {
         let gone = |monitors: &[Monitor]| monitors.iter().map(|monitor| monitor.gone).collect::<Vec<_>>();
         let is_of_these = |backup: &mut Backup| gone(&backup.monitors) == gone(&self.monitors);
         let Some(backup) = self.backup.take_if(is_of_these) else { return };
-        let Backup { at, revision, compacted, config_maps, monitors, workloads, pods } = backup;
+        let Backup { at, revision, compacted, config_maps, monitors, workloads, deployment, pods } = backup;
         (self.highest, self.revision, self.compacted) = (self.highest.max(self.revision), revision, compacted);
         self.compaction.0 = self.compaction.0.min(revision);
-        for store in [&mut self.config_map_store, &mut self.secret_store, &mut self.monitor_store, &mut self.pod_store]
-        {
+        for store in [
+            &mut self.config_map_store,
+            &mut self.secret_store,
+            &mut self.monitor_store,
+            &mut self.namespace_store,
+            &mut self.pod_store,
+        ] {
             store.restore(revision);
         }
         (self.restores, self.away_until) = (self.restores + 1, self.ms + AWAY);
-        (self.config_maps, self.monitors, self.workloads) = (config_maps, monitors, workloads);
+        (self.config_maps, self.monitors) = (config_maps, monitors);
+        (self.workloads, self.deployment) = (workloads, deployment);
         for config_map in CONFIG_MAPS {
             self.has_changed(config_map);
         }
@@ -77,7 +85,11 @@ impl ClusterState {
             match was {
                 Some(was) if was.gone_at.is_some() || pod.gone_at.is_none() => {
                     self.ledger.pods[pod.id].labels.push((at, was.labels.clone()));
-                    self.pods.push(Pod { labels: was.labels.clone(), ..pod });
+                    let Pod { labels, controller, handed_over, deletion_cost, .. } = was.clone();
+                    if was.is_handed_over() != pod.is_handed_over() {
+                        self.ledger.pods[pod.id].handed_over.push((at, was.is_handed_over()));
+                    }
+                    self.pods.push(Pod { labels, controller, handed_over, deletion_cost, ..pod });
                 }
                 _ => {
                     let record = &mut self.ledger.pods[pod.id];
@@ -112,9 +124,9 @@ impl ClusterState {
         // A pod that had run to its end does not run again.
         let ended = was.finished.then_some(at);
         self.ledger.pods.push(PodRecord { is_undone: true, ended, gone: ended, ..record });
-        let place = self.workloads.get_mut(place.0).and_then(|workload| workload.places.get_mut(place.1));
         // A pod that had run to its end may have had a successor in its place.
-        if let Some(place) = place.filter(|place| place.pod == Some(was.id)) {
+        let mut places = self.workloads.iter_mut().flat_map(|workload| &mut workload.places);
+        if let Some(place) = places.find(|place| place.pod == Some(was.id)) {
             place.pod = Some(id);
         }
         let ready_at = self.ms + self.pace.readiness;

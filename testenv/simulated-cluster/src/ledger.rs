@@ -9,10 +9,12 @@ use std::time::Duration;
 use configmonitor_operator::kube::ServerTime;
 use configmonitor_operator::monitor::selector::Selector;
 use configmonitor_operator::monitor::spec::{Spec, UnmanagedPods};
+use rules::budget::is_everything;
 use rules::pod::Readiness;
 use rules::status::{ABSENT, Restart, Status};
 use rules::{A_SECOND, Account, Event, Moment};
-use serde::Deserialize;
+use serde::de::Error;
+use serde::{Deserialize, Deserializer};
 use tokio::task;
 
 use crate::content::{Content, Data, Source, Stored, hash};
@@ -57,6 +59,8 @@ pub struct PodRecord {
     pub place: (usize, usize),
     pub labels: Vec<(Moment, Labels)>,
     pub nature: Nature,
+    /// When the pod was handed over (true) or given back.
+    pub handed_over: Vec<(Moment, bool)>,
     /// Whether a restore brought this pod back after it was gone, or this is the record that came of that. Both have
     /// the same UID.
     pub is_undone: bool,
@@ -126,6 +130,8 @@ pub struct Write {
     is_requested: bool,
     /// The existing pods: not finished, and not stuck while terminating.
     pub alive: Vec<usize>,
+    /// When each process first received the restart that began with this write.
+    learnt: BTreeMap<Life, Moment>,
 }
 
 #[derive(Clone, Debug)]
@@ -181,6 +187,8 @@ pub struct Changed {
 
 #[derive(Debug, Deserialize)]
 pub struct Seen {
+    #[serde(rename = "metadata", deserialize_with = "version_of")]
+    pub(crate) version: u64,
     pub spec: Spec,
     #[serde(default)]
     pub status: Status,
@@ -210,6 +218,10 @@ struct View {
     is_undone: bool,
     /// Whether the process knows that the ConfigMonitor is deleted.
     gone: bool,
+    /// Whether there is no keeper, because the namespace lacks the label. The next one begins with what it is shown.
+    has_no_keeper: bool,
+    /// When the last keeper ended with the label, in milliseconds. Later answers to it tell the next one nothing.
+    left: u64,
     source: Option<Source>,
     /// The readings of each ConfigMap of the source.
     known: BTreeMap<&'static str, Vec<Finding>>,
@@ -270,14 +282,20 @@ struct Actor {
     /// plan.
     forgotten: BTreeMap<String, Option<At>>,
     desired: BTreeMap<usize, usize>,
+    /// Whether this is the task for pods that are handed over.
+    looks_after: bool,
+    /// Whether the Deployment was rolling out when the task read it after its last list.
+    sees_rollout: Option<bool>,
 }
 
-/// A process that judges pods in a restart: when the restart began, and when the process last listed the pods.
+/// A process that judges pods in a restart: the write with which it began, and when the process last listed the pods.
 #[derive(Clone, Copy)]
 pub struct Knower<'a> {
     pub life: Life,
+    /// The task, if it is known.
+    pub actor: Option<usize>,
     pub book: &'a Book,
-    pub began: Option<Moment>,
+    pub start: Option<&'a Write>,
     pub listed: Option<Moment>,
 }
 
@@ -330,6 +348,19 @@ pub struct Book {
     views: BTreeMap<Life, View>,
 }
 
+fn version_of<'de, D: Deserializer<'de>>(metadata: D) -> Result<u64, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Metadata {
+        resource_version: String,
+    }
+    Metadata::deserialize(metadata)?.resource_version.parse().map_err(D::Error::custom)
+}
+
+fn may_take_everything(spec: &Spec) -> bool {
+    is_everything(spec.max_unavailable.as_ref(), spec.max_unavailable_total.as_ref())
+}
+
 /// ConfigMaps by version: the name and the data.
 type Versions = BTreeMap<u64, (&'static str, Data)>;
 
@@ -341,6 +372,10 @@ pub struct Ledger {
     pub versions: Versions,
     pub books: Vec<Book>,
     pub deletions: Vec<Deletion>,
+    /// The pods that were handed over, each like a deletion.
+    pub handed_over: Vec<Deletion>,
+    /// The pods that were handed over and were deleted by no restart.
+    pub ends: Vec<(Moment, usize)>,
     /// The processes that deleted a pod that was already terminating.
     pub deleted_again: Vec<(Moment, Life, usize)>,
     /// When each process sent its requests, in milliseconds.
@@ -351,6 +386,8 @@ pub struct Ledger {
     pub skew: Duration,
     /// Milliseconds by which watch events may be late.
     pub lag: u64,
+    /// The `minReadySeconds` of each owner.
+    pub(crate) min_ready: u32,
     /// Whether the ConfigMaps may be missing.
     pub optional: bool,
     /// Whether watches on pods have lost events.
@@ -358,7 +395,9 @@ pub struct Ledger {
     pub restored: Vec<Moment>,
     /// Processes that received an unusual answer to a deletion or a write, so that they cannot know who deleted a pod.
     pub unsure: BTreeSet<Life>,
-    /// The processes of which a keeper has panicked.
+    /// The processes that know the namespace without its label, or do not know it: since when, in milliseconds.
+    pub(crate) unserved: BTreeMap<Life, u64>,
+    /// The processes of which a keeper has begun anew, after a panic or with the label of the namespace.
     panicked: BTreeSet<Life>,
     /// Processes in which a keeper panicked before it had named its ConfigMonitor, so that nobody knows which one forgot
     /// what it had read.
@@ -423,7 +462,9 @@ impl Ledger {
         let last = self.deletions.iter().rfind(is_own).map(|deletion| deletion.at);
         // Content read before a restore that is still the same is no news: a list since then shows the same pods.
         let restored = self.restored.last().copied().filter(|at| read[0].is_some_and(|changed| changed < *at));
-        let read = read.into_iter().chain([self.actors[caller.actor].read, restored]);
+        // Nobody knows what the keeper that panicked had read for the others.
+        let forgotten = self.forgetful.get(&caller.life).copied();
+        let read = read.into_iter().chain([self.actors[caller.actor].read, restored, forgotten]);
         let since = read.flatten().filter(|read| last < Some(*read)).min().or(last);
         let life = caller.life;
         self.received.iter().filter(move |list| {
@@ -482,8 +523,14 @@ impl Ledger {
         for (book, seen) in all {
             let view = self.books[book].views.entry(life).or_default();
             // A list that broke off is made anew before any keeper begins.
-            if view.seen.is_none() || view.source.is_none() {
+            // The next keeper may have read the ConfigMonitor since the list was made.
+            let is_newer = |known: &Arc<Seen>| seen.version >= known.version || view.is_undone;
+            let begins = view.source.is_none() || view.has_no_keeper;
+            if view.seen.as_ref().is_none_or(|known| begins && is_newer(known)) {
                 view.seen = Some(seen);
+            }
+            if is_whole {
+                view.has_no_keeper = self.unserved.contains_key(&life);
             }
         }
     }
@@ -492,8 +539,9 @@ impl Ledger {
     pub(crate) fn record_watch_event(&mut self, life: Life, book: usize, object: Option<&str>) {
         let view = self.books[book].views.entry(life).or_default();
         match object {
-            Some(object) if view.seen.is_none() => {
+            Some(object) if view.seen.is_none() || view.has_no_keeper => {
                 view.seen = Some(Arc::new(serde_json::from_str(object).expect("a ConfigMonitor")));
+                view.has_no_keeper = self.unserved.contains_key(&life);
             }
             Some(_) => {}
             None => view.gone = true,
@@ -516,15 +564,18 @@ impl Ledger {
         }
         let Some((book, seen)) = found else { return };
         let view = self.books[book].views.entry(caller.life).or_default();
-        if view.seen.is_none() {
-            // Its keeper has not started, so the keeper of an earlier one sent the request.
+        if view.seen.is_none() || caller.sent < view.left {
+            // Its keeper has not started, so an earlier one sent the request.
             return;
         }
         if seen.spec.pod_selector.is_empty() {
             // Nothing is read while the spec is invalid, and earlier readings are forgotten.
             view.forget();
         }
-        (view.seen, view.is_undone) = (Some(seen), false);
+        (view.seen, view.is_undone) = (Some(Arc::clone(&seen)), false);
+        if let Some(start) = seen.status.begun().and_then(|begun| self.books[book].start_of_mut(begun)) {
+            start.learnt.entry(caller.life).or_insert(received);
+        }
         let actor = &mut self.actors[caller.actor];
         (actor.book, actor.has_looked) = (Some(book), true);
         actor.looked = Some((received, actor.answered));
@@ -540,6 +591,22 @@ impl Ledger {
         }
         let its = self.books.iter_mut().enumerate().filter(|(book, _)| keeper_of.is_none_or(|own| own == *book));
         its.filter_map(|(_, book)| book.views.get_mut(&caller.life)).for_each(View::forget);
+    }
+
+    /// Records that a process has learnt whether the namespace has its label. Without it, all keepers end, and those
+    /// that come with it know nothing.
+    pub(crate) fn record_namespace(&mut self, at: Moment, life: Life, is_selected: bool) {
+        if is_selected {
+            self.unserved.remove(&life);
+        } else {
+            self.unserved.entry(life).or_insert(at.ms);
+            self.unsure.insert(life);
+            self.panicked.insert(life);
+            for view in self.books.iter_mut().filter_map(|book| book.views.get_mut(&life)) {
+                view.forget();
+                (view.has_no_keeper, view.left) = (true, at.ms);
+            }
+        }
     }
 
     /// Records that a process has read a ConfigMap. The reading counts for all of its keepers, as they may share it.
@@ -597,6 +664,7 @@ impl Ledger {
         let actor = &mut self.actors[caller.actor];
         actor.revision = revision;
         (actor.listed, actor.pods, actor.has_looked) = (Some(at), Arc::clone(&pods), false);
+        actor.sees_rollout = None;
         actor.sees = Some(at).filter(|_| !metadata_only);
         if received.is_some() {
             actor.saw = actor.sees.take().or(actor.saw);
@@ -630,7 +698,7 @@ impl Ledger {
     pub(crate) fn record_owner_forbidden(&mut self, caller: &Caller, owner: usize) {
         let book = self.actors[caller.actor].book;
         let seen = book.and_then(|book| self.books[book].views.get(&caller.life)?.seen.as_ref());
-        if seen.is_some_and(|seen| seen.spec.max_unavailable.is_none()) {
+        if seen.is_some_and(|seen| may_take_everything(&seen.spec)) {
             self.actors[caller.actor].desired.remove(&owner);
         }
     }
@@ -733,6 +801,7 @@ impl Ledger {
             by_times,
             is_requested,
             alive,
+            learnt: BTreeMap::new(),
         };
         if let Some(reading) = reading {
             if reading.recorded.is_none() {
@@ -756,9 +825,10 @@ impl Ledger {
         self.actors.iter_mut().for_each(|actor| actor.disturbed = Some(at));
     }
 
-    /// Returns what a process goes by when it deletes a pod: the spec, and for each of its lists the pods that show the
-    /// owners. Returns none if something has happened since these lists that the process cannot know.
-    pub(crate) fn goes_by(&self, caller: &Caller) -> Option<(Arc<Seen>, Vec<BTreeSet<usize>>)> {
+    /// Returns what a process goes by when it deletes a pod: the spec, and pods that show the owners whose pods are
+    /// replaced: those that the restart replaces, and those that were there as it began, or also those of them that are
+    /// not selected any more. Returns none if something has happened since the last lists that the process cannot know.
+    pub(crate) fn goes_by(&self, caller: &Caller) -> Option<(Arc<Seen>, [BTreeSet<usize>; 4])> {
         let grounds = caller.grounds.first()?;
         let actor = Some(&self.actors[caller.actor]).filter(|actor| actor.disturbed < actor.listed)?;
         let mut shared = self.shared(caller, &grounds.seen.spec, grounds.read);
@@ -767,32 +837,24 @@ impl Ledger {
         }
         let begun = grounds.seen.status.begun()?;
         let selection = Selection::parse(begun.pod_selector.as_deref());
-        let selected = |pods: &BTreeSet<usize>, at: Moment| -> Vec<usize> {
-            let is_selected = |pod: &&usize| self.pods[**pod].was_selected(&grounds.seen.spec, at);
-            pods.iter().filter(is_selected).copied().collect()
-        };
         let replaced = begun.pods_resource_version.as_ref().and_then(|version| match actor.forgotten.get(version) {
             Some(recalled) => recalled.as_ref().map(|(at, pods)| (*at, &**pods)),
             None => self.lists.get(version).map(|(at, pods)| (*at, pods)),
         });
-        let mut replaced = replaced.map(|(at, pods)| (at, selected(pods, at)));
-        if let Some((at, pods)) = &mut replaced {
-            pods.retain(|pod| selection.matches(self.pods[*pod].labels_at(*at)));
-        }
-        let replaced = replaced.map(|(_, pods)| pods).unwrap_or_default();
-        // A keeper that has begun the restart counts the owners of the list that it made then, too.
-        let start = self.books[grounds.book].start_of(begun).filter(|start| start.life == caller.life);
-        let there = |pod: &&PodRecord, at: Moment| pod.born <= at && pod.gone.is_none_or(|gone| gone > at);
-        let began = start.and_then(|start| start.listed.max(start.shared)).map(|at| {
-            let its = self.pods.iter().enumerate().filter(|(_, pod)| there(pod, at));
-            selected(&its.map(|(number, _)| number).collect(), at)
-        });
-        let lists = grounds.lists.iter().flat_map(|(at, pods)| {
-            let known: BTreeSet<usize> = selected(pods, *at).iter().chain(&replaced).copied().collect();
-            let more = began.iter().map(|began| known.iter().chain(began).copied().collect()).collect::<Vec<_>>();
-            [known].into_iter().chain(more)
-        });
-        Some((Arc::clone(&grounds.seen), lists.collect()))
+        let Some((at, pods)) = replaced else { return Some((Arc::clone(&grounds.seen), Default::default())) };
+        let was_selected = |pod: &&usize| selection.matches(self.pods[**pod].labels_at(at));
+        let is_selected = |pod: &&usize| self.pods[**pod].was_selected(&grounds.seen.spec, at);
+        let start = self.books[grounds.book].start_of(begun);
+        let began = start.and_then(|start| start.listed.max(start.shared));
+        let is_left = |pod: &&usize| self.pods[**pod].gone.is_none_or(|gone| Some(gone) > began);
+        let all = || pods.iter().filter(was_selected);
+        let sets = [
+            all().copied().collect(),
+            all().filter(is_left).copied().collect(),
+            all().filter(is_selected).copied().collect(),
+            all().filter(is_selected).filter(is_left).copied().collect(),
+        ];
+        Some((Arc::clone(&grounds.seen), sets))
     }
 
     pub(crate) fn record_deletion(
@@ -802,16 +864,62 @@ impl Ledger {
         (pod, evicted): (usize, bool),
         over_budget: usize,
     ) {
-        let budgeted = caller.grounds.iter().all(|grounds| grounds.seen.spec.max_unavailable.is_some());
+        let budgeted = !caller.grounds.iter().any(|grounds| may_take_everything(&grounds.seen.spec));
         for (index, actor) in self.actors.iter_mut().enumerate() {
             // Tasks of one process that keep a budget know each other's deletions.
-            if index != caller.actor && !(budgeted && actor.life == caller.life) {
+            let knows = budgeted && actor.life == caller.life && !actor.looks_after;
+            if index != caller.actor && !knows {
                 actor.disturbed = Some(at);
             }
         }
         let sent = (caller.actor, caller.number);
         let (life, received, grounds) = (caller.life, None, caller.grounds.clone());
         self.deletions.push(Deletion { at, pod, evicted, life, sent, received, grounds, over_budget });
+    }
+
+    pub(crate) fn record_handing_over(&mut self, at: Moment, caller: &Caller, pod: usize, over_budget: usize) {
+        // Tasks of one process take turns.
+        let others = self.actors.iter_mut().filter(|actor| actor.life != caller.life);
+        others.for_each(|actor| actor.disturbed = Some(at));
+        self.pods[pod].handed_over.push((at, true));
+        let (sent, received) = ((caller.actor, caller.number), None);
+        let (life, grounds) = (caller.life, caller.grounds.clone());
+        // Nothing is deleted yet.
+        let evicted = true;
+        self.handed_over.push(Deletion { at, pod, evicted, life, sent, received, grounds, over_budget });
+    }
+
+    pub(crate) fn record_giving_back(&mut self, at: Moment, caller: &Caller, pod: usize) {
+        self.record_disturbance(at);
+        self.pods[pod].handed_over.push((at, false));
+        if !self.looks_after(caller) {
+            self.improper.push(format!("at {at:?} a restart gives a pod back"));
+        }
+    }
+
+    /// Records that a task looks after pods that are handed over, and is no keeper.
+    pub(crate) fn record_look_after(&mut self, at: Moment, caller: &Caller) {
+        let actor = &mut self.actors[caller.actor];
+        (actor.looks_after, actor.listed) = (true, Some(at));
+    }
+
+    pub(crate) fn looks_after(&self, caller: &Caller) -> bool {
+        self.actors[caller.actor].looks_after
+    }
+
+    /// Returns whether nothing has happened since the task last began to look that only a list shows.
+    pub(crate) fn knows_everything(&self, caller: &Caller) -> bool {
+        let actor = &self.actors[caller.actor];
+        actor.disturbed < actor.listed
+    }
+
+    pub(crate) fn record_deployment(&mut self, caller: &Caller, is_rolling: bool) {
+        self.actors[caller.actor].sees_rollout = Some(is_rolling);
+    }
+
+    /// Returns whether the task has read the Deployment since its last list, and no rollout was under way.
+    pub(crate) fn knows_of_no_rollout(&self, caller: &Caller) -> bool {
+        self.actors[caller.actor].sees_rollout == Some(false)
     }
 
     pub(crate) fn record_deletion_answer(&mut self, received: Moment, caller: &Caller) {
@@ -828,26 +936,55 @@ impl Ledger {
         self.deletions.iter().filter(later).map(|deletion| deletion.pod).collect()
     }
 
-    /// Returns for how many milliseconds a pod must have been ready at a moment.
-    pub(crate) fn least_ready(&self, knower: Knower<'_>, (pod, at): (usize, Moment), spec: &Spec) -> u64 {
-        let least = Duration::from_secs(spec.min_ready_seconds.unwrap_or(0).into()).saturating_sub(self.skew);
+    /// Returns whether the last read of this owner has succeeded.
+    pub(crate) fn has_read_owner(&self, caller: &Caller, owner: usize) -> bool {
+        self.actors[caller.actor].desired.contains_key(&owner)
+    }
+
+    /// Returns for how many milliseconds a pod must have been ready at a moment, if its owner could be read.
+    pub(crate) fn least_ready(
+        &self,
+        knower: Knower<'_>,
+        (pod, at): (usize, Moment),
+        spec: &Spec,
+        is_owner_read: bool,
+    ) -> u64 {
+        let of_owner = if is_owner_read { self.min_ready } else { 0 };
+        let least = spec.min_ready_seconds.unwrap_or(0).max(of_owner);
+        let least = Duration::from_secs(least.into()).saturating_sub(self.skew);
         let least = u64::try_from(least.as_millis()).unwrap();
         let Some(ready) = self.pods[pod].ready.since(at) else { return least };
-        let since = knower.began.unwrap_or(at);
-        let is_edited = knower.book.specs_between(since, at).any(|its| its.min_ready_seconds != spec.min_ready_seconds);
-        let from = if is_edited { self.pods[pod].ready_by_node(ready) } else { self.counts_from(knower, pod, ready) };
-        least.saturating_sub(ready.ms - from)
+        least.saturating_sub(ready.ms - self.counts_from(knower, (pod, at), ready))
     }
 
     /// Returns from when on a pod that became ready at this moment counts as ready, in milliseconds. If the clock of its
     /// node is slow, that may be its creation: if it is ready at the first list of the restart, or if it is newer than
-    /// the last list, so that only one of its owner's pods shows it.
-    pub fn counts_from(&self, Knower { life, began, listed, .. }: Knower<'_>, pod: usize, ready: Moment) -> u64 {
-        let first = self.received.iter().find(|list| list.life == life && Some(list.at) > began);
+    /// the last list, so that only one of its owner's pods shows it, or if the operator did not go by this before an edit,
+    /// while the restart was held by one, or after its canary had failed.
+    pub fn counts_from(&self, knower: Knower<'_>, (pod, at): (usize, Moment), ready: Moment) -> u64 {
+        let Knower { life, actor, book, start, listed } = knower;
+        let began = start.map(|start| start.at);
+        let waits = |spec: &Spec| self.min_ready > 0 || spec.min_ready_seconds.is_some_and(|least| least > 0);
+        let goes_on = |spec: &Spec| !spec.pod_selector.is_empty() && spec.suspend != Some(true);
+        let goes_by_this = |spec: &Spec| goes_on(spec) && (spec.canary.is_some() || waits(spec));
+        let is_edited = !book.specs_between(began.unwrap_or(at), at).all(goes_by_this);
+        let of_this = |write: &&Write| began <= Some(write.at) && write.at < at;
+        let has_failed = book.writes.iter().filter(of_this).any(|write| write.after.has_failed_canaries());
+        // Another keeper may have listed before.
+        let may_be_its = |by: usize| match actor {
+            Some(actor) => by == actor,
+            None => self.actors[by].book.is_none_or(|its| std::ptr::eq(&self.books[its], book)),
+        };
+        // Before that, a process may have listed pods for a restart that another process was the first to begin. After a
+        // restore it may take the restart up anew.
+        let restored = self.restored.iter().copied().rfind(|restored| *restored < at);
+        let learnt = start.and_then(|start| start.learnt.get(&life)).copied().max(began).max(restored);
+        let its = |list: &&Listed| list.life == life && Some(list.at) > learnt && may_be_its(list.actor);
+        let first = self.received.iter().find(its);
         // After a panic another list is the first one of the task.
         let is_first = first.is_none_or(|first| ready <= first.at) || self.panicked.contains(&life);
         let pod = &self.pods[pod];
-        if is_first || Some(pod.born) > listed { pod.ready_by_node(ready) } else { ready.ms }
+        if is_edited || has_failed || is_first || Some(pod.born) > listed { pod.ready_by_node(ready) } else { ready.ms }
     }
 
     fn first_list_after(&self, moment: Option<Moment>) -> Option<Moment> {
@@ -1061,7 +1198,9 @@ impl Book {
         let finding: Vec<Vec<(usize, Moment)>> = named.iter().map(finding).collect();
         let Some(at) = finding.iter().filter_map(|its| its.iter().map(|(_, at)| *at).min()).max() else { return };
         let by = finding.into_iter().flatten().filter(|(_, its)| *its >= at).collect::<Vec<_>>();
-        let is_it = |reading: &&mut Reading| reading.life == caller.life && reading.version == version;
+        // After an edit of the keys, the same versions are another reading.
+        let is_its = |reading: &Reading| reading.life == caller.life && reading.source == source;
+        let is_it = |reading: &&mut Reading| is_its(reading) && reading.version == version;
         if let Some(known) = self.readings.iter_mut().rfind(is_it) {
             let more = by.into_iter().filter(|its| source.config_maps.len() > 1 && !known.by.contains(its));
             known.by.extend(more.collect::<Vec<_>>());
@@ -1138,7 +1277,11 @@ impl Book {
 
     /// Returns the write with which a restart began.
     pub fn start_of(&self, restart: &Restart) -> Option<&Write> {
-        self.writes.iter().rfind(|write| write.start().is_some_and(|start| start.which() == restart.which()))
+        self.writes.iter().rfind(|write| write.starts(restart))
+    }
+
+    fn start_of_mut(&mut self, restart: &Restart) -> Option<&mut Write> {
+        self.writes.iter_mut().rfind(|write| write.starts(restart))
     }
 
     /// Returns the specs that were in force at some time between these moments.
@@ -1198,6 +1341,7 @@ impl PodRecord {
             place,
             labels: vec![(born, Arc::clone(labels))],
             nature,
+            handed_over: Vec::new(),
             is_undone: false,
         }
     }
@@ -1224,9 +1368,11 @@ impl PodRecord {
         self.started.is_some_and(|at| at.second() > self.created && self.by_node(at) < read_at.second())
     }
 
-    /// Returns from when on the pod is ready by the clock of its node, but no time before its creation.
-    fn ready_by_node(&self, ready: Moment) -> u64 {
-        if self.node < 0 { self.born.ms } else { ready.ms }
+    /// Returns from when on the pod is ready by the clock of its node, but no time before its creation, which was long ago
+    /// if a restore has brought it back.
+    pub(crate) fn ready_by_node(&self, ready: Moment) -> u64 {
+        let created = u64::try_from(self.created.as_second()).unwrap_or(0) * 1000;
+        if self.node < 0 { self.born.ms.min(created) } else { ready.ms }
     }
 
     pub(crate) fn by_node(&self, at: Moment) -> ServerTime {
@@ -1359,6 +1505,10 @@ impl Deref for Write {
 }
 
 impl Write {
+    fn starts(&self, restart: &Restart) -> bool {
+        self.start().is_some_and(|start| start.which() == restart.which())
+    }
+
     /// Returns whether this write takes content as the baseline: at the first look, or because the source is another
     /// one.
     pub(crate) fn is_baseline(&self) -> bool {
@@ -1456,15 +1606,16 @@ impl Completed {
             return true;
         }
         // A pod that was gone before the restart began was not replaced by it.
-        let began = book.writes.iter().rfind(|before| before.at < write.at && before.begins()).map(|before| before.at);
+        let start = book.writes.iter().rfind(|before| before.at < write.at && before.begins());
+        let began = start.map(|start| start.at);
         let is_owed = |pod: &usize| {
             let was_there = ledger.pods[*pod].gone.is_none_or(|gone| Some(gone) > began);
             was_there && self.owes(ledger, book, write, *pod) == Owed::Replacement
         };
         let old: Vec<&PodRecord> = (0..ledger.pods.len()).filter(is_owed).map(|pod| &ledger.pods[pod]).collect();
         let owners: BTreeSet<usize> = old.iter().map(|pod| pod.place.0).collect();
-        let knower = Knower { life: write.life, book, began, listed: write.listed.max(write.shared) };
-        let least = |pod| ledger.least_ready(knower, (pod, write.at), &write.spec);
+        let knower = Knower { life: write.life, actor: None, book, start, listed: write.listed.max(write.shared) };
+        let least = |pod| ledger.least_ready(knower, (pod, write.at), &write.spec, true);
         // The process may not know yet that a pod is terminating.
         let late = if ledger.is_blind { u64::MAX } else { ledger.lag };
         let has_enough = |owner: usize, desired: usize, at: u64| {

@@ -23,9 +23,12 @@ mod objects;
 pub mod processes;
 pub mod state;
 pub mod store;
+mod surge;
 mod transport;
 mod watching;
 
 pub use transport::Connection;
 
 pub const NAMESPACE: &str = "ns";
+/// Another namespace, without objects.
+pub(crate) const EMPTY: &str = "empty";

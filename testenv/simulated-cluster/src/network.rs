@@ -28,6 +28,8 @@ pub enum RequestKind {
     PutStatus,
     /// A DELETE, or an eviction.
     Delete,
+    /// A PATCH of a pod.
+    Patch,
     Event,
     Watch,
 }
@@ -72,6 +74,8 @@ pub enum Served {
     /// The one with the objects, and an empty one.
     Two,
     All,
+    /// All that have the label `LABEL`.
+    Labelled,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,6 +83,7 @@ pub enum Watched {
     ConfigMaps,
     Secrets,
     Monitors,
+    Namespaces,
     Pods,
 }
 
@@ -139,6 +144,8 @@ pub struct Network {
     lasting: Vec<(RequestKind, Fate)>,
     served: [Vec<RequestKind>; 2],
     pub namespaces: Served,
+    /// Whether the processes hand pods over.
+    pub surges: bool,
     /// The most objects in a page of a list.
     pub page: usize,
     /// The most deletions that a process sends at a time.
@@ -191,11 +198,12 @@ impl RequestKind {
             ("GET", _) if request.url.query().is_some_and(|query| query.contains("watch=true")) => Self::Watch,
             ("GET", "configmaps" | "secrets") if named => Self::GetConfigMap,
             ("GET", "configmonitors") if named => Self::GetMonitor,
-            ("GET", "pods") => Self::ListPods,
+            ("GET", "pods") if !is_of_handed_over(request) => Self::ListPods,
             ("GET", _) if named => Self::GetOwner,
             ("GET", _) => Self::ListAll,
             ("PUT", _) => Self::PutStatus,
             ("POST", "events") => Self::Event,
+            ("PATCH", _) => Self::Patch,
             _ => Self::Delete,
         }
     }
@@ -204,19 +212,24 @@ impl RequestKind {
     fn is_of_keeper(request: &Request) -> bool {
         match Self::of(request) {
             Self::ListAll => false,
-            Self::Watch => request.url.path().ends_with("/pods"),
+            Self::Watch => request.url.path().ends_with("/pods") && !is_of_handed_over(request),
             _ => true,
         }
     }
 
     /// Returns whether the request goes through admission.
     pub(crate) fn is_write(self) -> bool {
-        matches!(self, Self::PutStatus | Self::Delete | Self::Event)
+        matches!(self, Self::PutStatus | Self::Delete | Self::Patch | Self::Event)
     }
 
     fn covers(self, other: Self) -> bool {
         self == Self::Any || self == other
     }
+}
+
+/// Returns whether a request lists or watches the pods that are handed over.
+pub(crate) fn is_of_handed_over(request: &Request) -> bool {
+    request.url.query().is_some_and(|query| query.contains("handed-over"))
 }
 
 impl Network {
@@ -229,6 +242,7 @@ impl Network {
             lasting: Vec::new(),
             served: [Vec::new(), Vec::new()],
             namespaces: Served::One,
+            surges: false,
             page,
             deletions,
             trace: Vec::new(),
@@ -311,6 +325,7 @@ impl Network {
             "GET" => "GET",
             "PUT" => "PUT",
             "POST" => "POST",
+            "PATCH" => "PATCH",
             _ => "DELETE",
         };
         let query = request.url.query().map(|query| format!("?{query}")).unwrap_or_default();

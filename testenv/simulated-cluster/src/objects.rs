@@ -10,8 +10,12 @@ use serde_json::to_string;
 
 use crate::NAMESPACE;
 use crate::content::{Stored, data, metadata};
-use crate::state::{Monitor, OWNER, OwnerKind, Pod, Workload};
+use crate::state::{DEPLOYMENT, Deployment, DeploymentStatus, Monitor, OWNER, OwnerKind, Pod, REPLICA_SETS, Workload};
 use crate::store::{Labels, Object};
+
+/// The annotations of a pod that is handed over.
+pub(crate) const HANDED_OVER_FROM: &str = "magalix.com/handed-over-from";
+pub(crate) const HANDED_OVER_BY: &str = "magalix.com/handed-over-by";
 
 /// The annotation of a ConfigMonitor that requests a restart.
 const REQUEST: &str = "magalix.com/restart-requested-at";
@@ -24,6 +28,14 @@ pub(crate) fn config_map(name: &str, stored: Stored) -> Object {
     let metadata = metadata(name, stored.version, stored.uid);
     let rest = format!(r#","data":{},"immutable":{}"#, to_string(&data(stored.content)).unwrap(), stored.immutable);
     Object { name: name.into(), id: 0, labels: no_labels(), metadata, rest }
+}
+
+/// The namespace with the objects.
+pub(crate) fn namespace(version: u64, labels: Labels) -> Object {
+    let json = to_string(&*labels).unwrap();
+    let metadata =
+        format!(r#"{{"name":"{NAMESPACE}","uid":"uid-{NAMESPACE}","resourceVersion":"{version}","labels":{json}}}"#);
+    Object { name: NAMESPACE.into(), id: 0, labels, metadata, rest: String::new() }
 }
 
 pub(crate) fn monitor_metadata(monitor: &Monitor) -> String {
@@ -42,8 +54,14 @@ pub(crate) fn monitor(id: usize, monitor: &Monitor) -> Object {
     Object { name: Arc::clone(name), id, labels: no_labels(), metadata, rest }
 }
 
+fn controlled_by(api_version: &str, kind: &str, name: &str, uid: &str) -> String {
+    format!(
+        r#","ownerReferences":[{{"apiVersion":"{api_version}","kind":"{kind}","name":"{name}","uid":"{uid}","controller":true}}]"#
+    )
+}
+
 pub(crate) fn pod_metadata(pod: &Pod) -> String {
-    let Pod { uid, name, created, labels, controller, mirror, gone_by, version, .. } = pod;
+    let Pod { uid, name, created, labels, controller, mirror, gone_by, version, handed_over, .. } = pod;
     let mut text = format!(
         r#"{{"name":"{name}","namespace":"{NAMESPACE}","uid":"{uid}","resourceVersion":"{version}","creationTimestamp":"{created}","labels":{}"#,
         to_string(&**labels).unwrap()
@@ -54,13 +72,13 @@ pub(crate) fn pod_metadata(pod: &Pod) -> String {
     if *mirror {
         text += r#","annotations":{"kubernetes.io/config.mirror":"x"}"#;
     }
+    if let Some([from, by]) = handed_over {
+        write!(text, r#","annotations":{{"{HANDED_OVER_FROM}":"{from}","{HANDED_OVER_BY}":"{by}"}}"#).unwrap();
+    }
     if let Some(owner) = controller {
         let (api_version, kind, name) = (owner.kind.api_version(), owner.kind, owner.name);
-        write!(
-            text,
-            r#","ownerReferences":[{{"apiVersion":"{api_version}","kind":"{kind:?}","name":"{name}","uid":"uid-{name}","controller":true}}]"#
-        )
-        .unwrap();
+        let uid = if kind == OwnerKind::Deployment { uid_of_deployment() } else { format!("uid-{name}") };
+        text += &controlled_by(api_version, &format!("{kind:?}"), name, &uid);
     }
     text + "}"
 }
@@ -106,9 +124,29 @@ pub(crate) fn pod(pod: &Pod, by_node: impl Fn(Moment) -> ServerTime) -> Object {
     }
 }
 
-/// Returns a workload with these numbers of existing and available pods.
-pub(crate) fn workload(workload: &Workload, present: usize, available: usize) -> String {
-    let Workload { owner, labels, replicas, .. } = workload;
+pub(crate) fn uid_of_deployment() -> String {
+    format!("uid-deployment-{DEPLOYMENT}")
+}
+
+pub(crate) fn deployment(deployment: &Deployment, status: DeploymentStatus, min_ready: u32) -> String {
+    let Deployment { generation, replicas, may_surge, .. } = deployment;
+    let DeploymentStatus { generation: observed, all, updated } = status;
+    let (surge, uid) = (usize::from(*may_surge), uid_of_deployment());
+    let names = REPLICA_SETS.map(|(name, _)| format!("{name:?}")).join(",");
+    let selector = format!(r#"{{"matchExpressions":[{{"key":"{OWNER}","operator":"In","values":[{names}]}}]}}"#);
+    let strategy = format!(r#"{{"type":"RollingUpdate","rollingUpdate":{{"maxSurge":{surge},"maxUnavailable":1}}}}"#);
+    format!(
+        r#"{{"apiVersion":"apps/v1","kind":"Deployment","metadata":{{"name":"{DEPLOYMENT}","namespace":"{NAMESPACE}","uid":"{uid}","resourceVersion":"1","generation":{generation}}},"spec":{{"replicas":{replicas},"minReadySeconds":{min_ready},"selector":{selector},"strategy":{strategy}}},"status":{{"observedGeneration":{observed},"replicas":{all},"updatedReplicas":{updated}}}}}"#
+    )
+}
+
+/// Returns a workload with these numbers of existing and available pods, and this `minReadySeconds`.
+pub(crate) fn workload(workload: &Workload, present: usize, available: usize, min_ready: u32) -> String {
+    let Workload { owner, deployment, labels, replicas, .. } = workload;
+    let controller =
+        deployment.map_or(String::new(), |name| controlled_by("apps/v1", "Deployment", name, &uid_of_deployment()));
+    let hash = REPLICA_SETS.iter().find(|(set, _)| *set == owner.name);
+    let hash = hash.map_or(String::new(), |(_, hash)| format!(r#","labels":{{"pod-template-hash":"{hash}"}}"#));
     let (kind, name, api_version) = (owner.kind, owner.name, owner.kind.api_version());
     let labels = to_string(&**labels).unwrap();
     let its = format!(r#"{{"{OWNER}":"{name}"}}"#);
@@ -129,6 +167,6 @@ pub(crate) fn workload(workload: &Workload, present: usize, available: usize) ->
         ),
     };
     format!(
-        r#"{{"apiVersion":"{api_version}","kind":"{kind:?}","metadata":{{"name":"{name}","namespace":"{NAMESPACE}","uid":"uid-{name}","resourceVersion":"1","generation":1}},"spec":{{{desired}"selector":{selector},"template":{{"metadata":{{"labels":{labels}}}}}}},"status":{{"observedGeneration":1,{status}}}}}"#
+        r#"{{"apiVersion":"{api_version}","kind":"{kind:?}","metadata":{{"name":"{name}","namespace":"{NAMESPACE}","uid":"uid-{name}","resourceVersion":"1","generation":1{hash}{controller}}},"spec":{{{desired}"minReadySeconds":{min_ready},"selector":{selector},"template":{{"metadata":{{"labels":{labels}}}}}}},"status":{{"observedGeneration":1,{status}}}}}"#
     )
 }

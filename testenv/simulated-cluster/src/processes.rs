@@ -10,12 +10,12 @@ use tokio::sync::watch;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
-use crate::NAMESPACE;
 use crate::cluster::Cluster;
 use crate::ledger::Life;
 use crate::network::{Process, Running, Served};
-use crate::state::OWN_POD;
+use crate::state::{LABEL, OWN_POD};
 use crate::transport::Connection;
+use crate::{EMPTY, NAMESPACE};
 
 /// After this time somebody else may take a Lease that was not released, in milliseconds.
 const LEASE_DURATION: u64 = 15_000;
@@ -38,6 +38,9 @@ pub fn start(cluster: &Arc<Cluster>, process: Process) {
     } else {
         elected.cancel();
     }
+    if state.network.namespaces == Served::Labelled {
+        state.ledger.unserved.insert(life, 0);
+    }
     let stop = CancellationToken::new();
     let base = "http://api".parse().unwrap();
     let metrics: Arc<Metrics> = Arc::default();
@@ -45,11 +48,14 @@ pub fn start(cluster: &Arc<Cluster>, process: Process) {
     let client = Client::new(connection, base, REQUESTS, state.network.deletions, metrics, stop.clone());
     let namespaces = match state.network.namespaces {
         Served::One => Namespaces::Named(vec![NAMESPACE.into()]),
-        Served::Two => Namespaces::Named(vec![NAMESPACE.into(), "empty".into()]),
-        Served::All => Namespaces::AllBut(Vec::new()),
+        Served::Two => Namespaces::Named(vec![NAMESPACE.into(), EMPTY.into()]),
+        Served::All => Namespaces::All { excluded: Vec::new(), selector: None },
+        Served::Labelled => Namespaces::All { excluded: Vec::new(), selector: Some(LABEL.parse().unwrap()) },
     };
+    let surges = state.network.surges;
     let task = tokio::spawn(async move {
-        controller::run(client, namespaces, Some(OWN_POD.into()), &watch::channel(Synced::default()).0, elected).await;
+        let synced = watch::channel(Synced::default()).0;
+        controller::run(client, namespaces, Some(OWN_POD.into()), surges, &synced, elected).await;
     });
     state.network.running[process as usize] = Some(Running { life, task: task.abort_handle(), stop });
 }

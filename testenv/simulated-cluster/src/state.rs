@@ -4,7 +4,8 @@
 //! Every change goes into the stores that the API server serves from (`api.rs`), and every fact into the ledger.
 //! Nothing here sleeps: `cluster.rs` moves the time.
 
-use std::collections::BTreeMap;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,6 +21,12 @@ use crate::network::Network;
 use crate::objects;
 use crate::store::{Labels, Store};
 
+/// The label of a namespace that is served, if not all are.
+pub(crate) const LABEL: &str = "served";
+/// The Deployment of the ReplicaSets.
+pub(crate) const DEPLOYMENT: &str = "web";
+/// Its ReplicaSets, by the hashes of their templates.
+pub(crate) const REPLICA_SETS: [(&str, &str); 2] = [("web-a", "a"), ("web-b", "b")];
 /// The label in an owner's selector.
 pub(crate) const OWNER: &str = "owner";
 pub(crate) const OWN_POD: &str = "uid-0";
@@ -53,6 +60,11 @@ pub struct Pod {
     pub labels: Labels,
     /// The owner that controls the pod: one of the workloads, or another owner.
     pub controller: Option<Owner>,
+    /// The annotations of a pod that the Deployment controls: from which ReplicaSet, and by whom.
+    pub handed_over: Option<[String; 2]>,
+    pub(crate) deletion_cost: i32,
+    /// Whether the pod has the condition of an eviction.
+    pub(crate) is_disrupted: bool,
     pub(crate) mirror: bool,
     pub finished: bool,
     /// Why the kubelet has failed the pod. It has finished then.
@@ -75,6 +87,8 @@ pub struct Owner {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OwnerKind {
+    /// Of a pod that is handed over.
+    Deployment,
     ReplicaSet,
     StatefulSet,
     DaemonSet,
@@ -88,14 +102,39 @@ pub enum OwnerKind {
 #[derive(Clone)]
 pub struct Workload {
     pub owner: Owner,
+    /// The Deployment that controls the owner.
+    pub(crate) deployment: Option<&'static str>,
     pub labels: Labels,
     pub replicas: usize,
     pub(crate) places: Vec<Place>,
 }
 
+/// The Deployment with two ReplicaSets, of which one is current.
+#[derive(Clone, Copy)]
+pub(crate) struct Deployment {
+    pub(crate) is_gone: bool,
+    pub(crate) generation: u64,
+    pub(crate) replicas: usize,
+    pub(crate) current: usize,
+    pub(crate) other: usize,
+    /// Whether its strategy lets two pods exist where one is desired.
+    pub(crate) may_surge: bool,
+}
+
+/// What the status of the Deployment says: the observed generation, and how many pods exist of all ReplicaSets and of the
+/// current one.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct DeploymentStatus {
+    pub(crate) generation: u64,
+    pub(crate) all: usize,
+    pub(crate) updated: usize,
+}
+
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Place {
     pub pod: Option<usize>,
+    /// What its pods have in common, each the successor of another.
+    line: usize,
     /// When the controller notices that the pod is gone.
     due: Option<u64>,
 }
@@ -128,6 +167,10 @@ pub struct Setting {
     pub lag: u64,
     /// Seconds by which the clocks of the nodes are ahead; behind if negative.
     pub nodes: i64,
+    /// The `minReadySeconds` of each owner.
+    pub min_ready: u32,
+    /// Milliseconds by which the status of the Deployment is late.
+    pub status_lag: u64,
     /// Whether the second ConfigMap is a Secret.
     pub secret: bool,
     /// Whether the ConfigMaps may be missing: for the ConfigMonitors and for the pods.
@@ -152,10 +195,15 @@ pub struct ClusterState {
     pub config_maps: BTreeMap<&'static str, Stored>,
     pub monitors: Vec<Monitor>,
     pub(crate) workloads: Vec<Workload>,
+    pub(crate) deployment: Deployment,
+    /// What its status was to say from when on, in milliseconds.
+    statuses: Vec<(u64, DeploymentStatus)>,
+    status_lag: u64,
     pub pods: Vec<Pod>,
     pub(crate) config_map_store: Store,
     pub(crate) secret_store: Store,
     pub(crate) monitor_store: Store,
+    pub(crate) namespace_store: Store,
     pub(crate) pod_store: Store,
     pub pace: Pace,
     pub new_pods_stay_unready: bool,
@@ -178,7 +226,7 @@ pub struct ClusterState {
 impl OwnerKind {
     pub(crate) fn api_version(self) -> &'static str {
         match self {
-            Self::ReplicaSet | Self::StatefulSet | Self::DaemonSet => "apps/v1",
+            Self::Deployment | Self::ReplicaSet | Self::StatefulSet | Self::DaemonSet => "apps/v1",
             Self::ReplicationController => "v1",
             Self::CloneSet => "apps.example.com/v1",
             Self::Job => "batch/v1",
@@ -196,6 +244,28 @@ impl OwnerKind {
     }
 }
 
+impl Pod {
+    pub fn is_handed_over(&self) -> bool {
+        self.controller.as_ref().is_some_and(|owner| owner.kind == OwnerKind::Deployment)
+    }
+
+    pub(crate) fn was_handed_over_by(&self, workload: &Workload) -> bool {
+        let from = self.handed_over.as_ref().and_then(|[from, _]| from.split_once('/'));
+        from.is_some_and(|(name, _)| name == workload.owner.name)
+    }
+}
+
+impl Workload {
+    fn add_place(&mut self, pod: Option<usize>) {
+        self.places.push(Place { pod, due: None, line: self.places.len() });
+    }
+
+    /// Returns the name of what has one budget: the Deployment, or the owner itself.
+    pub(crate) fn group(&self) -> &'static str {
+        self.deployment.unwrap_or(self.owner.name)
+    }
+}
+
 pub fn name_of(nth: usize) -> Arc<str> {
     format!("monitor-{nth}").into()
 }
@@ -207,16 +277,17 @@ fn labels(pairs: &[(&str, &str)]) -> Labels {
 impl ClusterState {
     /// Creates the state at the beginning of a story, with these ConfigMonitors.
     pub fn new(specs: Vec<Spec>, setting: Setting, network: Network) -> Self {
-        let Setting { owners, pace, skew, lag, nodes, secret, optional } = setting;
+        let Setting { owners, pace, skew, lag, nodes, min_ready, status_lag, secret, optional } = setting;
         let front = labels(&[("app", "web"), ("tier", "front")]);
         let back = labels(&[("app", "web"), ("tier", "back")]);
         let workload = |kind, name: &'static str, replicas, labels: &Labels| {
             let (owner, mut labels) = (Owner { kind, name }, BTreeMap::clone(labels));
             labels.insert(OWNER.to_owned(), name.to_owned());
-            Workload { owner, labels: Arc::new(labels), replicas, places: Vec::new() }
+            let deployment = (kind == OwnerKind::ReplicaSet).then_some(DEPLOYMENT);
+            Workload { owner, deployment, labels: Arc::new(labels), replicas, places: Vec::new() }
         };
         let mut workloads = vec![
-            workload(OwnerKind::ReplicaSet, "web", 2, &front),
+            workload(OwnerKind::ReplicaSet, REPLICA_SETS[0].0, 2, &front),
             workload(OwnerKind::StatefulSet, "db", 2, &back),
             workload(OwnerKind::DaemonSet, "log", 1, &front),
         ];
@@ -227,6 +298,9 @@ impl ClusterState {
             workloads.push(workload(OwnerKind::ReplicationController, "old", 1, &back));
             workloads.push(workload(OwnerKind::CloneSet, "clone", 1, &front));
         }
+        workloads.push(workload(OwnerKind::ReplicaSet, REPLICA_SETS[1].0, 0, &front));
+        let (replicas, other) = (workloads[0].replicas, workloads.len() - 1);
+        let deployment = Deployment { is_gone: false, generation: 1, replicas, current: 0, other, may_surge: true };
         let mut state = Self {
             ms: 0,
             step: 0,
@@ -240,10 +314,14 @@ impl ClusterState {
             config_maps: BTreeMap::new(),
             monitors: Vec::new(),
             workloads,
+            deployment,
+            statuses: Vec::new(),
+            status_lag: 0,
             pods: Vec::new(),
             config_map_store: Store::new("v1", "ConfigMap"),
             secret_store: Store::new("v1", "Secret"),
             monitor_store: Store::new("magalix.com/v1", "ConfigMonitor"),
+            namespace_store: Store::new("v1", "Namespace"),
             pod_store: Store::new("v1", "Pod"),
             pace: Pace { creation: 0, readiness: 0, termination: 0 },
             new_pods_stay_unready: false,
@@ -258,7 +336,8 @@ impl ClusterState {
             ledger: Ledger::default(),
             network,
         };
-        state.ledger.optional = optional;
+        (state.ledger.optional, state.ledger.min_ready) = (optional, min_ready);
+        state.label_namespace(true);
         for config_map in CONFIG_MAPS {
             state.set_content(config_map, Some([Some('a'); 2]));
         }
@@ -277,12 +356,19 @@ impl ClusterState {
         }
         state.reconcile();
         (state.pace, state.skew, state.ms) = (pace, skew, BEGINNING);
-        (state.lag, state.ledger.lag) = (lag, lag);
+        (state.lag, state.ledger.lag, state.status_lag) = (lag, lag, status_lag);
         state.ledger.skew = Duration::from_secs(skew);
         for (nth, spec) in specs.into_iter().enumerate() {
             state.create_monitor(name_of(nth), spec);
         }
         state
+    }
+
+    /// Gives the namespace the label by which it is selected, or takes it away.
+    pub fn label_namespace(&mut self, is_labelled: bool) {
+        let (revision, ms) = (self.next_revision(), self.ms);
+        let pairs: &[(&str, &str)] = if is_labelled { &[(LABEL, "yes")] } else { &[] };
+        self.namespace_store.put(revision, ms, objects::namespace(revision, labels(pairs)));
     }
 
     fn create_monitor(&mut self, name: Arc<str>, spec: Spec) {
@@ -494,7 +580,7 @@ impl ClusterState {
     fn young(&self, nth: usize) -> Option<usize> {
         let is_running = |pod: &Pod| self.is_managed(pod.id) && pod.gone_at.is_none() && !pod.finished;
         let mut running: Vec<usize> = (0..self.pods.len()).filter(|index| is_running(&self.pods[*index])).collect();
-        running.sort_by_key(|index| std::cmp::Reverse(self.pods[*index].id));
+        running.sort_by_key(|index| Reverse(self.pods[*index].id));
         (!running.is_empty()).then(|| running[nth % running.len()])
     }
 
@@ -552,9 +638,107 @@ impl ClusterState {
 
     pub fn scale(&mut self, owner: usize, replicas: usize) {
         let owner = owner % self.workloads.len();
-        self.workloads[owner].replicas = replicas;
+        match self.workloads[owner].deployment {
+            Some(_) => {
+                self.deployment.replicas = replicas;
+                self.deployment.generation += 1;
+            }
+            None => self.workloads[owner].replicas = replicas,
+        }
         self.record_disturbance();
         self.dirty = true;
+    }
+
+    /// Changes the template of the Deployment to that of the other ReplicaSet.
+    pub fn roll_out(&mut self) {
+        let Deployment { generation, current, other, .. } = &mut self.deployment;
+        std::mem::swap(current, other);
+        *generation += 1;
+        self.dirty = true;
+    }
+
+    /// Edits the strategy of the Deployment.
+    pub fn let_surge(&mut self, may_surge: bool) {
+        self.deployment.may_surge = may_surge;
+        self.deployment.generation += 1;
+        self.record_disturbance();
+    }
+
+    /// Deletes the Deployment. The garbage collector deletes all that it controls, or lets it go on without a controller:
+    /// then the ReplicaSets adopt the pods that were handed over.
+    pub fn delete_deployment(&mut self, orphans: bool) {
+        if std::mem::replace(&mut self.deployment.is_gone, true) {
+            return;
+        }
+        for workload in self.workloads.iter_mut().filter(|workload| workload.deployment.is_some()) {
+            if orphans {
+                workload.deployment = None;
+            } else {
+                workload.replicas = 0;
+            }
+        }
+        for index in 0..self.pods.len() {
+            if self.pods[index].is_handed_over() {
+                self.lose_deployment(index, orphans);
+            }
+        }
+        self.record_disturbance();
+        self.dirty = true;
+    }
+
+    /// The annotations and the label stay.
+    fn lose_deployment(&mut self, index: usize, is_adopted: bool) {
+        let (at, id) = (self.moment(), self.pods[index].id);
+        let owner = self.workloads.iter().position(|workload| self.pods[index].was_handed_over_by(workload));
+        match owner.filter(|_| is_adopted) {
+            Some(owner) => {
+                self.pods[index].controller = Some(self.workloads[owner].owner.clone());
+                self.workloads[owner].add_place(Some(id));
+                self.ledger.pods[id].handed_over.push((at, false));
+                self.store_pod(index);
+            }
+            None => _ = self.terminate(id, None),
+        }
+    }
+
+    /// Returns the pods of an owner that are not terminating.
+    pub(crate) fn present_pods_of<'a>(&'a self, workload: &'a Workload) -> impl Iterator<Item = &'a Pod> {
+        let is_its = |pod: &&Pod| pod.controller.as_ref() == Some(&workload.owner) && pod.gone_by.is_none();
+        self.pods.iter().filter(is_its)
+    }
+
+    /// Scales the ReplicaSets of the Deployment, with one pod of surge and none unavailable: the current one up, and the
+    /// other one down by what is more than enough.
+    fn roll(&mut self) {
+        let Deployment { is_gone, replicas, current, other, .. } = self.deployment;
+        if is_gone {
+            return;
+        }
+        let [new, old] = [current, other].map(|owner| self.workloads[owner].replicas);
+        let grown = new.max((replicas + 1).saturating_sub(old)).min(replicas);
+        let [new_ready, old_ready] = [(current, grown), (other, old)].map(|(owner, most)| {
+            self.present_pods_of(&self.workloads[owner]).filter(|pod| pod.ready.is_some()).count().min(most)
+        });
+        let unready = (old - old_ready).min((new_ready + old).saturating_sub(replicas));
+        let left = (old - unready).saturating_sub((new_ready + old_ready).saturating_sub(replicas));
+        if (grown, left) != (new, old) {
+            (self.workloads[current].replicas, self.workloads[other].replicas) = (grown, left);
+            self.record_disturbance();
+            self.dirty = true;
+        }
+    }
+
+    /// Returns what the status of the Deployment says.
+    pub(crate) fn deployment_status(&mut self) -> DeploymentStatus {
+        let Deployment { generation, current, other, .. } = self.deployment;
+        let [updated, former] = [current, other]
+            .map(|owner| self.present_pods_of(&self.workloads[owner]).filter(|pod| !pod.finished).count());
+        let now = DeploymentStatus { generation, all: updated + former, updated };
+        if self.statuses.last().is_none_or(|(_, last)| *last != now) {
+            self.statuses.push((self.ms, now));
+        }
+        let late = self.statuses.iter().rfind(|(since, _)| since + self.status_lag <= self.ms);
+        late.map_or(now, |(_, status)| *status)
     }
 
     /// Keeps new pods unready from now on, or lets them become ready.
@@ -609,6 +793,9 @@ impl ClusterState {
             created,
             labels: Arc::clone(labels),
             controller,
+            handed_over: None,
+            deletion_cost: 0,
+            is_disrupted: false,
             mirror: nature == Nature::Mirror,
             finished: false,
             failed: None,
@@ -707,13 +894,88 @@ impl ClusterState {
                 self.store_pod(index);
             }
         }
+        self.roll();
         for owner in 0..self.workloads.len() {
+            self.rank(owner);
             let count = self.workloads[owner].places.len().max(self.workloads[owner].replicas);
-            self.workloads[owner].places.resize(count, Place::default());
+            while self.workloads[owner].places.len() < count {
+                self.workloads[owner].add_place(None);
+            }
             for ordinal in 0..count {
                 self.reconcile_place(owner, ordinal);
             }
         }
+        self.deployment_status();
+    }
+
+    /// Lets those pods of a ReplicaSet be beyond its desired places that it deletes first: the ones that are not ready, then
+    /// those with the lowest cost, then those with more siblings on their node, then the youngest. (controller_utils.go,
+    /// `ActivePodsWithRanks`.) The pods of the beginning share a node, and each other has one of its own.
+    fn rank(&mut self, owner: usize) {
+        let Workload { owner: Owner { kind, .. }, replicas, ref places, .. } = self.workloads[owner];
+        if kind != OwnerKind::ReplicaSet || places.len() <= replicas {
+            return;
+        }
+        let pod_at = |place: &Place| {
+            let pod = self.pods.iter().find(|pod| Some(pod.id) == place.pod)?;
+            (pod.gone_at.is_none() && !pod.finished).then_some(pod)
+        };
+        let mut present: Vec<(usize, &Pod)> =
+            places.iter().enumerate().filter_map(|(ordinal, place)| Some((ordinal, pod_at(place)?))).collect();
+        let is_first = |pod: &Pod| self.ledger.pods[pod.id].born.ms < BEGINNING;
+        let first = present.iter().filter(|(_, pod)| is_first(pod)).count();
+        let siblings = |pod: &Pod| if is_first(pod) { first } else { 1 };
+        present.sort_by_key(|(_, pod)| {
+            (pod.ready.is_none(), Reverse(pod.deletion_cost), siblings(pod), pod.ready, pod.id)
+        });
+        let stay: BTreeSet<usize> = present.iter().take(replicas).map(|(ordinal, _)| *ordinal).collect();
+        let free: Vec<usize> = (0..replicas).filter(|ordinal| !stay.contains(ordinal)).collect();
+        for (from, to) in stay.into_iter().filter(|ordinal| *ordinal >= replicas).zip(free) {
+            self.workloads[owner].places.swap(from, to);
+        }
+    }
+
+    /// Hands a pod over to the Deployment. Its ReplicaSet creates another one.
+    pub(crate) fn hand_over(&mut self, index: usize, [from, by]: [String; 2]) {
+        let id = self.pods[index].id;
+        for place in self.workloads.iter_mut().flat_map(|workload| &mut workload.places) {
+            if place.pod == Some(id) {
+                place.pod = None;
+            }
+        }
+        self.pods[index].controller = Some(Owner { kind: OwnerKind::Deployment, name: DEPLOYMENT });
+        self.pods[index].handed_over = Some([from, by]);
+        if self.deployment.is_gone {
+            self.lose_deployment(index, false);
+        }
+    }
+
+    /// Gives a pod back to a ReplicaSet, which may have too many pods then.
+    pub(crate) fn give_back(&mut self, index: usize, owner: usize) {
+        self.pods[index].controller = Some(self.workloads[owner].owner.clone());
+        self.pods[index].handed_over = None;
+        let pod = self.pods[index].id;
+        self.workloads[owner].add_place(Some(pod));
+        if self.is_collected(owner) {
+            self.terminate(pod, None);
+        }
+    }
+
+    /// Returns whether an owner went with the Deployment.
+    pub(crate) fn is_collected(&self, owner: usize) -> bool {
+        self.deployment.is_gone && self.workloads[owner].deployment.is_some()
+    }
+
+    /// Stores a pod whose metadata somebody has edited.
+    pub(crate) fn store_edited(&mut self, index: usize, labels: Labels) {
+        let at = self.moment();
+        let id = self.pods[index].id;
+        if self.pods[index].labels != labels {
+            self.pods[index].labels = Arc::clone(&labels);
+            self.ledger.pods[id].labels.push((at, labels));
+        }
+        self.store_pod(index);
+        self.dirty = true;
     }
 
     /// Reconciles one pod of a controller.
@@ -747,8 +1009,8 @@ impl ClusterState {
             let Workload { owner: controller, labels, .. } = &self.workloads[owner];
             let (name, controller, labels) =
                 (format!("{}-{suffix}", controller.name), controller.clone(), Arc::clone(labels));
-            let id = self.create((owner, ordinal), name, Some(controller), &labels, Nature::Managed);
-            self.workloads[owner].places[ordinal] = Place { pod: Some(id), due: None };
+            let id = self.create((owner, place.line), name, Some(controller), &labels, Nature::Managed);
+            self.workloads[owner].places[ordinal] = Place { pod: Some(id), due: None, ..place };
             // The pod may be ready at once.
             self.dirty = true;
         }

@@ -21,7 +21,7 @@ use tokio::time::sleep;
 use crate::api::{Answer, Fact, Reply};
 use crate::cluster::Cluster;
 use crate::ledger::{Caller, Life};
-use crate::network::{Fate, RequestKind, Route};
+use crate::network::{Fate, RequestKind, Route, is_of_handed_over};
 use crate::processes::crash;
 use crate::state::ClusterState;
 
@@ -86,9 +86,20 @@ impl Connection {
         if request.url.query_pairs().all(|(name, _)| name != "continue") {
             state.ledger.sent.entry(life).or_default().push(ms);
         }
+        let sent = &state.network.trace[route.number];
+        // A keeper that ends may read the rest of a list.
+        if sent.method != "GET" && state.ledger.unserved.get(&life).is_some_and(|since| *since < ms) {
+            let text = format!("{} {} at {ms} ms is in a namespace that is not served", sent.method, sent.path);
+            state.ledger.improper.push(text);
+        }
         let mut caller = state.ledger.caller(life, tokio::task::try_id(), (route.number, ms));
+        // The watch on them is about their metadata.
+        if is_of_handed_over(request) && !request.accept.contains("PartialObjectMetadata") {
+            let at = state.moment();
+            state.ledger.record_look_after(at, &caller);
+        }
         match RequestKind::of(request) {
-            RequestKind::Delete => caller.grounds = state.ledger.grounds(&caller),
+            RequestKind::Delete | RequestKind::Patch => caller.grounds = state.ledger.grounds(&caller),
             RequestKind::PutStatus => state.record_attempt(&caller, request),
             RequestKind::GetOwner => {
                 let name = request.url.path_segments().and_then(Iterator::last);
@@ -155,7 +166,7 @@ fn arrive(
     // If a restart begins with a write without an answer, the process resumes it and counts the pods gone by then.
     let is_lost = matches!(route.fate, Fate::AnswerLost | Fate::NeverAnswered | Fate::Timeout | Fate::Truncated);
     let is_unusual = match RequestKind::of(request) {
-        RequestKind::Delete => route.fate != Fate::Answered,
+        RequestKind::Delete | RequestKind::Patch => route.fate != Fate::Answered,
         RequestKind::PutStatus => is_lost,
         _ => false,
     };
@@ -203,7 +214,10 @@ impl ClusterState {
         }
         match fact {
             None => {}
+            // It goes by the pods, and by nothing that it has read before.
+            Some(_) if self.ledger.looks_after(caller) => {}
             Some(Fact::Monitors { all, is_whole }) => self.ledger.record_monitors(caller.life, all, is_whole),
+            Some(Fact::Namespace { is_selected }) => self.ledger.record_namespace(received, caller.life, is_selected),
             Some(Fact::Monitor { found, gone }) => self.ledger.record_monitor(received, caller, found, gone),
             Some(Fact::ConfigMap(at, name, stored)) => self.ledger.record_reading(at, caller, name, stored),
             Some(Fact::Pods { at, version, query, metadata_only, is_whole, selected, all }) => {
@@ -212,6 +226,8 @@ impl ClusterState {
             }
             Some(Fact::LastPage(revision)) => self.ledger.record_last_page(received, caller, revision),
             Some(Fact::Owner(owner, desired)) => self.ledger.record_owner(caller, owner, desired),
+            Some(Fact::Deployment { is_rolling }) => self.ledger.record_deployment(caller, is_rolling),
+            Some(Fact::Patched) => {}
             Some(Fact::Deleted) => self.ledger.record_deletion_answer(received, caller),
             Some(Fact::Forgotten(version)) => self.ledger.record_forgotten_list(caller, version),
             Some(Fact::Refused(version)) => self.ledger.record_refused_list(caller, version),

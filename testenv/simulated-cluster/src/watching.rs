@@ -54,6 +54,7 @@ impl Watched {
             Self::ConfigMaps => &state.config_map_store,
             Self::Secrets => &state.secret_store,
             Self::Monitors => &state.monitor_store,
+            Self::Namespaces => &state.namespace_store,
             Self::Pods => &state.pod_store,
         }
     }
@@ -157,9 +158,16 @@ impl Watch {
                 continue;
             }
             let line = format!(r#"{{"type":"{kind}","object":{}}}"#, store.json(version, self.metadata_only)) + "\n";
-            if self.watched == Watched::Monitors {
-                let (id, object) = (version.id, (!version.gone).then(|| store.json(version, false)));
-                state.ledger.record_watch_event(self.life, id, object.as_deref());
+            match self.watched {
+                Watched::Monitors => {
+                    let (id, object) = (version.id, (!version.gone).then(|| store.json(version, false)));
+                    state.ledger.record_watch_event(self.life, id, object.as_deref());
+                }
+                Watched::Namespaces => {
+                    let at = state.moment();
+                    state.ledger.record_namespace(at, self.life, is);
+                }
+                Watched::ConfigMaps | Watched::Secrets | Watched::Pods => {}
             }
             return Next::Line(line);
         }

@@ -78,7 +78,7 @@ async fn rolling_evictions_keep_the_other_pods_ready() {
         .await;
     assert!(all_new(&before, &after), "{before:?}, {after:?}");
     assert!(fewest >= REPLICAS - 1, "{fewest} of {REPLICAS}");
-    set(&lab, json!({"maxUnavailable": null, "deletionPolicy": null})).await;
+    set(&lab, json!({"maxUnavailable": "100%", "deletionPolicy": null})).await;
 }
 
 /// Waits until every page comes from a pod that is not one of `before`.

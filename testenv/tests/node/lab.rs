@@ -54,13 +54,13 @@ impl Lab {
         // Pods that need more than the strictest profile allows are refused.
         let profile = "pod-security.kubernetes.io/enforce=restricted";
         lab.kubectl(&["label", "namespace", NAMESPACE, profile]).await?;
-        lab.apply("").await?;
+        lab.apply("", &["deploy/surge"]).await?;
         lab.kubectl(&["wait", "--for=condition=Established", "crd/configmonitors.magalix.com", "--timeout=300s"])
             .await?;
-        lab.apply("demo-app").await?;
+        lab.apply("demo-app", &[]).await?;
         // The tests edit the ConfigMap more often than an application would: the guard against loops would hold their
         // restarts, and one pod at a time would take minutes.
-        let often = r#"{"spec":{"minIntervalSeconds":1,"maxUnavailable":null}}"#;
+        let often = r#"{"spec":{"minIntervalSeconds":1,"maxUnavailable":"100%"}}"#;
         lab.kubectl(&["patch", "cmon", "flakapp-config-monitor", "--type=merge", "-p", often]).await?;
         for deployment in ["deployment/configmonitor-operator", "deployment/frontend"] {
             if let Err(error) = lab.kubectl(&["rollout", "status", deployment, "--timeout=300s"]).await {
@@ -71,12 +71,13 @@ impl Lab {
         Ok(lab)
     }
 
-    /// Applies a folder of the project as a user would, with the name of the one image replaced that is not built here.
-    async fn apply(&self, folder: &str) -> Result<()> {
+    /// Applies a folder of the project with these Components as a user would, with the name of the one image replaced that is not built here.
+    async fn apply(&self, folder: &str, components: &[&str]) -> Result<()> {
         let overlay = self.dir.path().join("overlay");
         fs::create_dir_all(&overlay)?;
         let kustomization = json!({
             "resources": [relative(&overlay, folder)],
+            "components": components.iter().map(|name| relative(&overlay, name)).collect::<Vec<_>>(),
             "images": [{"name": "registry.k8s.io/kubectl", "newName": "localhost/kubectl"}],
         });
         fs::write(overlay.join("kustomization.yaml"), kustomization.to_string())?;

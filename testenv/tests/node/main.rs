@@ -5,3 +5,4 @@ mod edits;
 mod faults;
 mod lab;
 mod pod;
+mod surge;

@@ -3,6 +3,7 @@
 use std::fs;
 
 use serde_json::Value;
+use testenv::process::{status_field, status_kib};
 
 use crate::lab::{Lab, container_spec, container_status, lab};
 
@@ -17,12 +18,12 @@ async fn both_containers_run_without_any_privilege() {
     for container in ["app", "proxycontainer"] {
         assert_eq!(container_status(&pod, container)["ready"], true, "{container}");
         let process = lab.process(&pod, container).await;
-        let field = |name| status_field(process, name);
-        assert_eq!(field("Uid:"), "65532\t65532\t65532\t65532", "{container}");
-        assert_eq!(field("CapEff:"), "0000000000000000", "{container}");
-        assert_eq!(field("CapBnd:"), "0000000000000000", "{container}");
-        assert_eq!(field("NoNewPrivs:"), "1", "{container}");
-        assert_eq!(field("Seccomp:"), "2", "{container} has a filter");
+        let field = |name| status_field(process, name).unwrap();
+        assert_eq!(field("Uid"), "65532\t65532\t65532\t65532", "{container}");
+        assert_eq!(field("CapEff"), "0000000000000000", "{container}");
+        assert_eq!(field("CapBnd"), "0000000000000000", "{container}");
+        assert_eq!(field("NoNewPrivs"), "1", "{container}");
+        assert_eq!(field("Seccomp"), "2", "{container} has a filter");
         let mounts = fs::read_to_string(format!("/proc/{process}/mountinfo")).unwrap();
         let root = mounts.lines().find(|line| line.split(' ').nth(4) == Some("/")).unwrap();
         assert!(root.split(' ').nth(5).unwrap().starts_with("ro"), "{container}: {root}");
@@ -61,14 +62,8 @@ async fn the_memory_of_both_containers_is_within_what_the_manifest_requests() {
 /// Returns the memory in MiB: the current use and the peak.
 async fn memory(lab: &Lab, pod: &Value, container: &str) -> (f64, f64) {
     let process = lab.process(pod, container).await;
-    let mib = |name| status_field(process, name).trim_end_matches(" kB").parse::<f64>().unwrap() / 1024.0;
-    (mib("VmRSS:"), mib("VmHWM:"))
-}
-
-/// Returns a field of a process's status in /proc.
-fn status_field(process: u32, name: &str) -> String {
-    let status = fs::read_to_string(format!("/proc/{process}/status")).unwrap();
-    status.lines().find_map(|line| line.strip_prefix(name)).unwrap().trim().to_owned()
+    let mib = |name| status_kib(process, name).unwrap() as f64 / 1024.0;
+    (mib("VmRSS"), mib("VmHWM"))
 }
 
 fn requested_memory(pod: &Value, container: &str) -> f64 {

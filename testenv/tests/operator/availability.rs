@@ -9,7 +9,6 @@ mod tests;
 use std::collections::BTreeSet;
 
 use rules::Moment;
-use rules::budget::missing;
 use serde_json::{Value, json};
 use testenv::{History, Past};
 
@@ -32,6 +31,7 @@ pub(crate) struct Observer {
 /// The pods that were missing, and the pods that went.
 pub(crate) struct Availability {
     most_missing: usize,
+    most_of_an_owner: usize,
     gone: Vec<Gone>,
 }
 
@@ -88,7 +88,7 @@ impl Availability {
         });
         let of_owners = owners.iter().flat_map(|(_, owner, _)| owner.desired.iter().map(|desired| desired.revision));
         let revisions: BTreeSet<u64> = of_pods.chain(of_owners).collect();
-        let mut most_missing = 0;
+        let (mut most_missing, mut most_of_an_owner) = (0, 0);
         for revision in revisions {
             let at = Moment { step: revision, ms: u64::MAX };
             let now = owners.iter_mut().map(|(uid, owner, promised)| {
@@ -96,15 +96,21 @@ impl Availability {
                 let its = its.filter(|pod| pod.deleted.is_none_or(|(gone, _)| gone > revision));
                 let available = its.filter(|pod| pod.ready.since(at).is_some()).count();
                 *promised = owner.desired_at(revision).min(available.max(*promised));
-                (*promised, available)
+                promised.saturating_sub(available)
             });
-            most_missing = most_missing.max(missing(now));
+            let now: Vec<usize> = now.collect();
+            most_missing = most_missing.max(now.iter().sum());
+            most_of_an_owner = now.into_iter().fold(most_of_an_owner, usize::max);
         }
         let gone = timeline.pods.iter().filter_map(|(uid, pod)| Some((pod.deleted?.0, uid, &pod.name)));
         // No two pods go with one revision.
         let gone: BTreeSet<(u64, &String, &String)> = gone.collect();
         let gone = gone.into_iter().map(|(_, uid, name)| Gone { name: name.clone(), uid: uid.clone() });
-        Self { most_missing, gone: gone.collect() }
+        Self { most_missing, most_of_an_owner, gone: gone.collect() }
+    }
+
+    pub(crate) fn most_missing_of_an_owner(&self) -> usize {
+        self.most_of_an_owner
     }
 
     pub(crate) fn most_missing(&self) -> usize {

@@ -21,12 +21,14 @@ const NAMESPACE: &str = "configmonitor-system";
 const RELEASE: &str = "configmonitor-operator";
 const CHART: &str = "charts/configmonitor-operator";
 
-/// Values that are Components, with their folders.
-const PARTS: [(&str, &str); 4] = [
-    ("secrets", "secrets"),
-    ("highAvailability", "high-availability"),
-    ("monitoring", "monitoring"),
-    ("policies", "policies"),
+/// Values that are Components, with their folders. The last one is for all namespaces only.
+const PARTS: [(&str, &str); 6] = [
+    ("secrets.enabled=true", "secrets"),
+    ("highAvailability.enabled=true", "high-availability"),
+    ("monitoring.enabled=true", "monitoring"),
+    ("policies.enabled=true", "policies"),
+    ("surge.enabled=true", "surge"),
+    ("namespaceSelector={magalix.com/configmonitors=enabled}", "namespace-selector"),
 ];
 
 /// Labels that only Helm adds.
@@ -55,7 +57,7 @@ async fn rendered(dir: &Path, chart: &str, more: &[String]) -> String {
 async fn built(dir: &Path, all_namespaces: bool, parts: &[(&str, &str)]) -> String {
     let operator = if all_namespaces { "deploy/cluster-wide" } else { "deploy" };
     let folder = |part: &str| match part {
-        "secrets" => format!("{operator}/secrets"),
+        "secrets" | "surge" | "namespace-selector" => format!("{operator}/{part}"),
         other => format!("deploy/{other}"),
     };
     let from_here = |path: &str| relative(dir, path);
@@ -174,15 +176,15 @@ async fn each_pair_of_values_renders_what_kustomize_builds_and_the_api_server_ta
     let file = |name: &str| folder.join(name).to_str().unwrap().to_owned();
     let mut sets = Vec::new();
     for all_namespaces in [false, true] {
-        let at_most = if all_namespaces { 1 } else { 2 };
-        let subsets = (0..1 << PARTS.len())
-            .map(|bits| PARTS.into_iter().enumerate().filter(move |(index, _)| bits >> index & 1 == 1));
+        let (at_most, parts) = if all_namespaces { (1, 5) } else { (2, 4) };
+        let subsets =
+            (0..1 << parts).map(|bits| PARTS.into_iter().enumerate().filter(move |(index, _)| bits >> index & 1 == 1));
         let subsets = subsets.map(|parts| parts.map(|(_, part)| part).collect::<Vec<_>>());
         sets.extend(subsets.filter(|parts| parts.len() <= at_most).map(|parts| (all_namespaces, parts)));
     }
-    assert_eq!(sets.len(), 16);
+    assert_eq!(sets.len(), 17);
     for (all_namespaces, parts) in sets {
-        let mut values: Vec<String> = parts.iter().map(|(value, _)| format!("--set={value}.enabled=true")).collect();
+        let mut values: Vec<String> = parts.iter().map(|(value, _)| format!("--set={value}")).collect();
         values.push(format!("--set=allNamespaces={all_namespaces}"));
         fs::write(file("chart.yml"), rendered(&folder, &chart(), &values).await).unwrap();
         fs::write(file("kustomize.yml"), built(&folder, all_namespaces, &parts).await).unwrap();
@@ -203,8 +205,20 @@ async fn each_pair_of_values_renders_what_kustomize_builds_and_the_api_server_ta
     assert!(all.contains("expression: \"['kube-system', 'gke-*']\""), "{all}");
     // OpenShift chooses the user.
     assert!(!all.contains("runAsUser"), "{all}");
-    fs::write(file("chart.yml"), all).unwrap();
-    is_valid(control_plane, schema_dir.path(), &file("chart.yml")).await;
+    let fenced =
+        "--set=allNamespaces=true,policies.enabled=true,namespaceSelector={a/team=shop,!legacy,b!=}".to_owned();
+    let fenced = rendered(&folder, &chart(), &[fenced, "--namespace=shop".to_owned()]).await;
+    for text in [
+        "expression: \"['a/team=shop', '!legacy', 'b!=']\"",
+        "'system:serviceaccount:shop:configmonitor-operator' || variables.selector",
+        "value: \"a/team=shop,!legacy,b!=\"",
+    ] {
+        assert!(fenced.contains(text), "{fenced}");
+    }
+    for text in [all, fenced] {
+        fs::write(file("chart.yml"), text).unwrap();
+        is_valid(control_plane, schema_dir.path(), &file("chart.yml")).await;
+    }
 }
 
 /// Text of the CRD that an earlier version of the chart has otherwise.
@@ -415,6 +429,9 @@ async fn values_that_are_wrong_are_refused() {
             ("monitoring.enabled=yes", "monitoring"),
             ("namespaces={Shop}", "Shop"),
             ("allNamespaces=true,namespaces={shop}", "exclude each other"),
+            ("allNamespaces=true,namespaceSelector={a==b}", "a==b"),
+            ("allNamespaces=true,namespaceSelector={!a=b}", "!a=b"),
+            ("namespaceSelector={a=b}", "set allNamespaces"),
         ] {
             let mut template = tool(helm, dir.path()).await;
             // A Helm that was not built by its own Makefile takes the cluster for an old one.
@@ -451,6 +468,7 @@ async fn what_is_generated_of_the_chart_is_up_to_date() {
     same("files/rules.yml", "deploy/monitoring/rules.yml");
     same("files/policies/operator.yml", "deploy/policies/operator.yml");
     same("files/policies/configmonitors.yml", "deploy/policies/configmonitors.yml");
+    same("files/surge/policy.yml", "deploy/surge/policy.yml");
     same("files/dashboard.json", "deploy/monitoring/dashboard.json");
     let dir = RunDir::create().unwrap();
     for name in ["Chart.yaml", "values.yaml", "README.md.gotmpl"] {

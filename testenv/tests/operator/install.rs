@@ -164,7 +164,13 @@ async fn whoever_follows_the_pages_installs_tries_upgrades_and_removes_the_opera
         reader.follow(section.unwrap().steps()).await;
     }
     // What the Components have.
-    for file in ["secrets/role/role.yml", "high-availability/rbac.yml", "high-availability/poddisruptionbudget.yml"] {
+    for file in [
+        "secrets/role/role.yml",
+        "high-availability/rbac.yml",
+        "high-availability/poddisruptionbudget.yml",
+        "surge/role/role.yml",
+        "surge/policy.yml",
+    ] {
         reader.run(&format!("kubectl apply -f configmonitor-operator/deploy/{file}")).await.unwrap();
     }
     ns.create("leases", json!({"metadata": {"name": "configmonitor-operator"}})).await;
@@ -252,5 +258,5 @@ async fn every_kustomization_of_the_docs_builds_the_operator_with_the_image_of_t
         assert!(objects.contains(&image), "{kustomization}");
         built += 1;
     }
-    assert_eq!(built, 8);
+    assert_eq!(built, 9);
 }

@@ -8,11 +8,11 @@ use testenv::fixture::{
     APP, Fixture, NAME, create_namespace, install_crd, proxy_args, share_proxy, shipped_deployment, start_proxy_of,
 };
 use testenv::pages::Section;
-use testenv::{ControlPlane, DEADLINE, Operator, eventually};
+use testenv::{Client, ControlPlane, DEADLINE, Operator, eventually};
 
 use crate::reader::Reader;
-use crate::rights::{do_everything, every_right_is_used_and_none_is_missing};
-use crate::test_namespace::{apply, control_plane, requests_of};
+use crate::rights::{assert_refused_by_proxy, do_everything, every_right_is_used_and_none_is_missing};
+use crate::test_namespace::{apply, control_plane, pod_of, requests_of};
 
 /// Starts an operator for these namespaces, or with these arguments.
 pub(crate) fn start(proxy: &str, namespaces: &str, args: &[&str]) -> Operator {
@@ -60,6 +60,9 @@ async fn one_operator_serves_all_namespaces_also_new_and_deleted_ones() {
     furnish(&other).await;
     edits_concern(&one, &other, "two").await;
     edits_concern(&other, &one, "two").await;
+    // Without a selector.
+    let namespaces = "/api/v1/namespaces";
+    assert_refused_by_proxy(namespaces, Client::new(&proxy.url()).get(namespaces).await);
 
     let path = format!("/api/v1/namespaces/{}", other.namespace);
     let held = json!({"metadata": {"name": "held", "finalizers": ["example.com/hold"]}});
@@ -103,6 +106,53 @@ async fn one_operator_serves_all_namespaces_also_new_and_deleted_ones() {
     }
     let requests = requests_of(&control_plane, "configmonitor-system").unwrap();
     every_right_is_used_and_none_is_missing(&requests, &roles);
+}
+
+#[tokio::test]
+async fn with_the_component_only_namespaces_with_the_label_are_served_while_they_have_it() {
+    let control_plane = ControlPlane::start().await.unwrap();
+    install_crd(&control_plane).await;
+    let system = "configmonitor-system";
+    let components = ["deploy/cluster-wide/namespace-selector", "deploy/cluster-wide/secrets"];
+    apply(&control_plane, system, "deploy/cluster-wide", &components).await;
+    let operator = Fixture { namespace: system.to_owned(), client: control_plane.client() };
+    let deployment = operator.get("deployments", "configmonitor-operator").await;
+    let (one, other) = (Fixture::new(&control_plane).await, Fixture::new(&control_plane).await);
+    let label = async |fixture: &Fixture, value: Value| {
+        let labels = json!({"metadata": {"labels": {"magalix.com/configmonitors": value}}});
+        let path = format!("/api/v1/namespaces/{}", fixture.namespace);
+        control_plane.client().merge_patch(&path, &labels).await.unwrap().ok().unwrap();
+    };
+    label(&one, json!("enabled")).await;
+    label(&other, json!("disabled")).await;
+    let (_proxy, operator) = pod_of(&control_plane, &deployment, system, "one").await;
+    furnish(&one).await;
+    other.config_map(NAME, "one").await;
+    other.deployment(NAME, 2, json!({"app": NAME})).await;
+    other.create_monitor(NAME, json!({})).await;
+    edits_concern(&one, &other, "two").await;
+    assert!(other.get("configmonitors", NAME).await["status"].is_null());
+
+    label(&other, json!("enabled")).await;
+    other.settled(NAME, "UpToDate").await;
+    edits_concern(&other, &one, "two").await;
+    label(&one, Value::Null).await;
+    let before = one.ready_pods(APP, 2).await;
+    operator.wait_for_message("namespace no longer selected").await.unwrap();
+    one.edit(NAME, "three").await;
+    edits_concern(&other, &one, "three").await;
+    label(&one, json!("enabled")).await;
+    one.replaced(APP, &before).await;
+
+    let third = Fixture::new(&control_plane).await;
+    label(&third, json!("enabled")).await;
+    do_everything(&third).await;
+    let mut roles = Vec::new();
+    for role in ["configmonitor-operator", "configmonitor-operator-secrets"] {
+        let path = format!("/apis/rbac.authorization.k8s.io/v1/clusterroles/{role}");
+        roles.push(control_plane.client().get(&path).await.unwrap().ok().unwrap());
+    }
+    every_right_is_used_and_none_is_missing(&requests_of(&control_plane, system).unwrap(), &roles);
 }
 
 #[tokio::test]

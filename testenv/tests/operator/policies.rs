@@ -1,10 +1,12 @@
 //! What the API server refuses by `deploy/policies`, whoever has the operator's token or writes a ConfigMonitor.
 
+use std::fs;
+
 use anyhow::ensure;
 use serde_json::{Value, json};
-use testenv::fixture::{Fixture, NAME, create_namespace, install_crd};
+use testenv::fixture::{Fixture, NAME, create_namespace, file, install_crd};
 use testenv::pages::Section;
-use testenv::{Answer, Client, ControlPlane, DEADLINE, Proxy, eventually};
+use testenv::{Answer, Client, ControlPlane, DEADLINE, Proxy, RunDir, eventually};
 
 use crate::reader::Reader;
 use crate::test_namespace::apply;
@@ -15,17 +17,23 @@ const SYSTEM: &str = "configmonitor-system";
 async fn enforce(control_plane: &ControlPlane) {
     let section = Section::of("docs/security.md", "Policies").unwrap();
     Reader::new(control_plane, "default").await.follow(section.steps()).await;
-    let policies = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies";
     for name in ["configmonitor-operator", "configmonitors.magalix.com"] {
-        eventually("the policy is checked", DEADLINE, async || {
-            let status = control_plane.client().get(&format!("{policies}/{name}")).await?.ok()?["status"].take();
-            ensure!(status["observedGeneration"].is_number(), "{status}");
-            assert!(status["typeChecking"]["expressionWarnings"].is_null(), "{status}");
-            Ok(())
-        })
-        .await
-        .unwrap();
+        is_checked(control_plane, name).await;
     }
+}
+
+/// Waits until the API server has checked the expressions of a policy, and found nothing.
+pub(crate) async fn is_checked(control_plane: &ControlPlane, name: &str) {
+    let path = format!("/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies/{name}");
+    eventually("the policy is checked", DEADLINE, async || {
+        let policy = control_plane.client().get(&path).await?.ok()?;
+        let status = &policy["status"];
+        ensure!(status["observedGeneration"] == policy["metadata"]["generation"], "{status}");
+        assert!(status["typeChecking"]["expressionWarnings"].is_null(), "{status}");
+        Ok(())
+    })
+    .await
+    .unwrap();
 }
 
 /// A proxy for whoever has a token of this ServiceAccount.
@@ -64,8 +72,10 @@ async fn the_token_of_the_operator_deletes_no_pod_of_an_excluded_namespace_and_n
     }
     let proxy = with_token_of(&control_plane, SYSTEM, "configmonitor-operator").await;
     let operator = Client::new(&proxy.url());
-    let why =
-        ["the operator may delete no pod in the namespace kube-system", "the operator may not delete its own pods"];
+    let why = [
+        "the operator may delete or change no pod in the namespace kube-system",
+        "the operator may not delete or change its own pods",
+    ];
     for ((namespace, name), why) in pods.iter().zip(why) {
         let path = format!("/api/v1/namespaces/{namespace}/pods/{name}");
         let eviction =
@@ -80,6 +90,41 @@ async fn the_token_of_the_operator_deletes_no_pod_of_an_excluded_namespace_and_n
     }
     for (namespace, name) in &pods[2..] {
         operator.delete(&format!("/api/v1/namespaces/{namespace}/pods/{name}")).await.unwrap().ok().unwrap();
+    }
+    // The page says to edit the file.
+    let policy = fs::read_to_string(file("deploy/policies/operator.yml")).unwrap();
+    let selector = "expression: \"['example.com/team=shop', 'stage!=test', '!legacy', 'known', 'tier=', 'size!=']\"";
+    assert!(policy.contains("expression: \"[]\""));
+    let dir = RunDir::create().unwrap();
+    let edited = dir.path().join("operator.yml");
+    fs::write(&edited, policy.replace("expression: \"[]\"", selector)).unwrap();
+    control_plane.kubectl().ok(&["apply", "-f", edited.to_str().unwrap()]).await.unwrap();
+    is_checked(&control_plane, "configmonitor-operator").await;
+    let namespace = format!("/api/v1/namespaces/{other}");
+    admin.create(&format!("{namespace}/pods"), &pod("web")).await.unwrap().ok().unwrap();
+    let delete = async || operator.delete(&format!("{namespace}/pods/web?dryRun=All")).await;
+    let label = async |labels: Value| {
+        let labels = json!({"metadata": {"labels": labels}});
+        admin.merge_patch(&namespace, &labels).await.unwrap().ok().unwrap();
+    };
+    let why = format!("the operator may delete or change no pod in the namespace {other}: it lacks the labels");
+    assert_refused("without labels a deletion is refused", &why, delete).await;
+    let right =
+        json!({"example.com/team": "shop", "stage": null, "legacy": null, "known": "", "tier": "", "size": "1"});
+    for (key, wrong) in [
+        ("example.com/team", json!("billing")),
+        ("example.com/team", json!(null)),
+        ("stage", json!("test")),
+        ("legacy", json!("")),
+        ("known", json!(null)),
+        ("tier", json!("front")),
+        ("size", json!("")),
+    ] {
+        // Otherwise the API server may still refuse by the labels before.
+        label(right.clone()).await;
+        eventually("the labels are right", DEADLINE, async || delete().await?.ok()).await.unwrap();
+        label(json!({key: wrong})).await;
+        assert_refused("a deletion is refused", &why, delete).await;
     }
     // The policy is about the operator only.
     admin.delete("/api/v1/namespaces/kube-system/pods/coredns").await.unwrap().ok().unwrap();

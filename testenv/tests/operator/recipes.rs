@@ -1,7 +1,7 @@
 //! The recipes about when and how pods are restarted: what docs/recipes.md has is applied, its commands are run, and they print what it says.
 
 use std::fs;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
 use serde_json::{Value, json};
@@ -169,8 +169,11 @@ async fn a_fleet_has_one_budget() {
     let deployments = [(SHOP, 2), ("billing", 2)];
     let recipe = Section::of("docs/recipes.md", "A fleet that must not restart together").unwrap();
     let mut kitchen = Kitchen::of(&recipe, &deployments).await;
+    let began = Instant::now();
     kitchen.follow(&recipe.sessions[0]).await;
-    assert_eq!(kitchen.ns.deletions().unwrap(), 1);
+    // The next one may go after the ten seconds of the page.
+    let (deleted, most) = (kitchen.ns.deletions().unwrap(), 1 + began.elapsed().as_secs() / 10);
+    assert!(deleted > 0 && deleted as u64 <= most, "{deleted} of at most {most}");
     kitchen.ns.patch("configmonitors", "fleet", json!({"spec": {"minReadySeconds": 0}})).await;
     kitchen.ns.settled("fleet", "UpToDate").await;
     assert_eq!(kitchen.ns.deletions().unwrap(), 4);

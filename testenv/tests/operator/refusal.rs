@@ -1,5 +1,5 @@
-//! Temporary refusals of the API server in one namespace, by a policy: of pods that get Ready, or of the deletion of a
-//! pod.
+//! Temporary refusals of the API server in one namespace, by a policy: of pods that get Ready, of the deletion of a
+//! pod, or of other owners of pods.
 
 use anyhow::{Result, bail, ensure};
 use serde_json::{Value, json};
@@ -23,6 +23,8 @@ enum What {
     Ready,
     /// This pod is not deleted.
     Deletion(String),
+    /// Pods have no owner but a ReplicaSet. This is one of them.
+    OtherOwners(String),
 }
 
 impl What {
@@ -31,6 +33,7 @@ impl What {
         match self {
             Self::Ready => "ready",
             Self::Deletion(_) => "deletion",
+            Self::OtherOwners(_) => "owners",
         }
     }
 }
@@ -43,6 +46,10 @@ impl TestNamespace {
     pub(crate) async fn refuse_deletion(&self, pod: &str) -> Refusal<'_> {
         Refusal::begin(self, What::Deletion(pod.to_owned())).await
     }
+
+    pub(crate) async fn refuse_other_owners(&self, pod: &str) -> Refusal<'_> {
+        Refusal::begin(self, What::OtherOwners(pod.to_owned())).await
+    }
 }
 
 impl<'a> Refusal<'a> {
@@ -54,7 +61,13 @@ impl<'a> Refusal<'a> {
                 ("UPDATE", "pods/status", format!("{other} || !(has(object.status.conditions) && {ready})"))
             }
             What::Deletion(pod) => ("DELETE", "pods", format!("request.name != '{pod}'")),
+            What::OtherOwners(_) => {
+                let owners = "object.metadata.ownerReferences.all(owner, owner.kind == 'ReplicaSet')";
+                ("UPDATE", "pods", owners.to_owned())
+            }
         };
+        // Admission answers 422, if it is not told otherwise.
+        let reason = if matches!(what, What::OtherOwners(_)) { "Forbidden" } else { "Invalid" };
         let name = format!("{}-{}", ns.namespace, what.name());
         let policy = json!({"metadata": {"name": name}, "spec": {
             "matchConstraints": {
@@ -63,7 +76,7 @@ impl<'a> Refusal<'a> {
                     {"apiGroups": [""], "apiVersions": ["v1"], "operations": [operation], "resources": [resource]},
                 ],
             },
-            "validations": [{"expression": expression, "message": "not for now"}],
+            "validations": [{"expression": expression, "message": "not for now", "reason": reason}],
         }});
         let binding = json!({"metadata": {"name": name}, "spec": {"policyName": name, "validationActions": ["Deny"]}});
         ns.client.create(POLICIES, &policy).await.unwrap().ok().unwrap();
@@ -113,11 +126,16 @@ impl<'a> Refusal<'a> {
                 client.merge_patch(&self.ns.path("pods", &format!("{name}/status?dryRun=All")), &patch).await?
             }
             What::Deletion(pod) => client.delete(&self.ns.path("pods", &format!("{pod}?dryRun=All"))).await?,
+            What::OtherOwners(pod) => {
+                let other = json!({"apiVersion": "v1", "kind": "ConfigMap", "name": "other", "uid": "other"});
+                let patch = json!({"metadata": {"ownerReferences": [other]}});
+                client.merge_patch(&self.ns.path("pods", &format!("{pod}?dryRun=All")), &patch).await?
+            }
         };
         match (&self.what, status) {
-            (_, 422) => Ok(true),
+            (_, 403 | 422) => Ok(true),
             // The operator may have been the first to delete the pod, once that was allowed.
-            (_, 200) | (What::Deletion(_), 404) => Ok(false),
+            (_, 200) | (What::Deletion(_) | What::OtherOwners(_), 404) => Ok(false),
             _ => bail!("{status}: {body}"),
         }
     }

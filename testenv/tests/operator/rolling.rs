@@ -74,14 +74,32 @@ async fn one_at_a_time_never_more_is_missing_and_each_takes_a_handful_of_request
 }
 
 #[tokio::test]
-async fn owners_of_all_kinds_share_a_budget() {
+async fn owners_of_all_kinds_have_a_budget_each_and_share_the_total() {
     let (ns, observer) = TestNamespace::observed(4).await;
     for resource in ["statefulsets", "daemonsets", "replicasets", "replicationcontrollers"] {
         ns.workload(resource, 3).await;
     }
     let _operator = ns.operator().await;
-    ns.monitor(NAME, json!({"maxUnavailable": 3})).await;
-    assert_eq!(restart(&ns, observer).await.most_missing(), 3);
+    ns.monitor(NAME, json!({"maxUnavailable": null, "maxUnavailableTotal": 3})).await;
+    let seen = restart(&ns, observer).await;
+    assert_eq!((seen.most_missing_of_an_owner(), seen.most_missing()), (1, 3));
+}
+
+#[tokio::test]
+async fn an_application_whose_pods_cannot_be_scheduled_holds_up_no_other() {
+    let ns = TestNamespace::with_pods(3).await;
+    let labels = json!({"app": NAME, "of": "stuck"});
+    let spec = json!({"nodeSelector": {"is": "nowhere"}, "containers": [{"name": "app", "image": "app"}]});
+    let template = json!({"metadata": {"labels": labels}, "spec": spec});
+    let stuck = json!({"replicas": 3, "selector": {"matchLabels": labels}, "template": template});
+    ns.create("deployments", json!({"metadata": {"name": "stuck"}, "spec": stuck})).await;
+    let _operator = ns.operator().await;
+    ns.monitor(NAME, json!({"maxUnavailable": null})).await;
+    let of_others = format!("{APP},of!=stuck");
+    let before = ns.pods(&of_others).await;
+    ns.edit(NAME, "two").await;
+    ns.replaced(&of_others, &before).await;
+    ns.settled(NAME, "RestartInProgress").await;
 }
 
 #[tokio::test]

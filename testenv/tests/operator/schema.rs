@@ -47,6 +47,8 @@ fn spec() -> Spec {
         unmanaged_pods: Some(UnmanagedPods::Delete),
         suspend: Some(true),
         max_unavailable: Some(IntOrString::String("25%".to_owned())),
+        max_unavailable_total: Some(IntOrString::Int(NonZeroU32::MIN)),
+        max_surge: None,
         windows: vec![WindowSpec {
             schedule: "0 2 * * SUN".to_owned(),
             duration_seconds: 60,
@@ -228,6 +230,9 @@ async fn the_schema_refuses_what_cannot_work() {
         with("maxUnavailable", json!("0%")),
         with("maxUnavailable", json!("101%")),
         with("maxUnavailable", json!("3")),
+        with("maxUnavailableTotal", json!(0)),
+        with("maxSurge", json!(0)),
+        with("maxUnavailableTotal", json!("101%")),
         with("windows", json!([{"schedule": "@daily"}])),
         with("windows", json!([{"durationSeconds": 60}])),
         with("windows", json!([{"schedule": "0 2 * *", "durationSeconds": 60}])),
@@ -265,6 +270,8 @@ async fn the_schema_refuses_what_cannot_work() {
         with("quietPeriodSeconds", json!(0)),
         with("maxUnavailable", json!(1)),
         with("maxUnavailable", json!("100%")),
+        with("maxUnavailableTotal", json!("50%")),
+        with("maxSurge", json!("50%")),
         with("canary", json!({"pods": "100%", "bakeSeconds": 0})),
         with("podSelector", json!({format!("{}/{}", "a".repeat(253), "b".repeat(63)): "c".repeat(63)})),
     ];

@@ -66,7 +66,7 @@ async fn the_reason_for_an_unavailable_pod_is_the_message_of_the_scheduler_or_of
     };
     label(json!(null)).await;
     ns.edit(NAME, "two").await;
-    let halted = ["1 of 2 pods deleted", "the budget (maxUnavailable) allows no further deletion", "Unschedulable: 0/"];
+    let halted = ["1 of 2 pods deleted", "the budget allows no further deletion", "Unschedulable: 0/"];
     let waits = ns.messages_have(&halted).await;
     assert_eq!(waits["status"]["restart"]["progress"], "1/2, 1 Unschedulable");
     assert!(message_of(&waits, "Reconciling").starts_with("waiting: the budget"), "{}", waits["status"]);

@@ -61,6 +61,12 @@ fn env(deployment: &Value, namespace: &str, pod_uid: &str) -> Vec<(String, Strin
     env.iter().map(|variable| (variable["name"].as_str().unwrap().to_owned(), value(variable))).collect()
 }
 
+/// Lets a pod run on the nodes that were made for it, where no other pod runs.
+pub(crate) fn only_on_own_nodes(pod: &mut Value, of: &str) {
+    pod["nodeSelector"] = json!({"for": of});
+    pod["tolerations"] = json!([{"key": "for", "value": of, "effect": "NoSchedule"}]);
+}
+
 /// Runs what a pod of this Deployment would run, and waits until it is synced.
 pub(crate) async fn pod_of(
     control_plane: &ControlPlane,
@@ -105,14 +111,8 @@ impl TestNamespace {
         let mut spec = json!({"replicas": replicas});
         if resource == "daemonsets" {
             spec = json!({});
-            pod["nodeSelector"] = json!({"for": of});
-            pod["tolerations"] = json!([{"key": "for", "value": of, "effect": "NoSchedule"}]);
-            for number in 0..replicas {
-                let taints = json!([{"key": "for", "value": of, "effect": "NoSchedule"}]);
-                let metadata = json!({"name": format!("{of}-{number}"), "labels": {"for": of}});
-                let node = json!({"metadata": metadata, "spec": {"taints": taints}});
-                self.client.create("/api/v1/nodes", &node).await.unwrap().ok().unwrap();
-            }
+            only_on_own_nodes(&mut pod, &of);
+            self.own_nodes(&of, replicas).await;
         }
         spec["selector"] = match resource {
             "replicationcontrollers" => labels.clone(),
@@ -121,6 +121,18 @@ impl TestNamespace {
         spec["template"] = json!({"metadata": {"labels": labels}, "spec": pod});
         self.create(resource, json!({"metadata": {"name": NAME}, "spec": spec})).await;
         self.ready_pods(&format!("of={of}"), replicas).await;
+    }
+
+    /// Creates nodes for the pods of [`only_on_own_nodes`], and returns their names.
+    pub(crate) async fn own_nodes(&self, of: &str, count: usize) -> Vec<String> {
+        let names: Vec<String> = (0..count).map(|number| format!("{of}-{number}")).collect();
+        for name in &names {
+            let taints = json!([{"key": "for", "value": of, "effect": "NoSchedule"}]);
+            let metadata = json!({"name": name, "labels": {"for": of, "kubernetes.io/hostname": name}});
+            let node = json!({"metadata": metadata, "spec": {"taints": taints}});
+            self.client.create("/api/v1/nodes", &node).await.unwrap().ok().unwrap();
+        }
+        names
     }
 
     /// Starts an operator and waits until it is synced.

@@ -7,7 +7,7 @@ use std::time::SystemTime;
 
 use configmonitor_operator::monitor::spec::{IntOrString, Spec};
 use jiff::Timestamp;
-use rules::budget::allowed;
+use rules::budget::{allowed_of_owner, is_everything, surge};
 use rules::pod::Readiness;
 use rules::status::Status;
 use rules::{Event, Moment, Write};
@@ -31,6 +31,8 @@ pub(crate) struct Timeline {
     pub(crate) pods: BTreeMap<String, Pod>,
     /// The owners of pods by UID, including deleted ones.
     pub(crate) owners: BTreeMap<String, Owner>,
+    /// The Deployments by UID, including deleted ones.
+    pub(crate) deployments: BTreeMap<String, Owner>,
     /// The ConfigMonitors by UID, including deleted ones.
     pub(crate) monitors: BTreeMap<String, Monitor>,
     /// The Events that were noted.
@@ -40,6 +42,8 @@ pub(crate) struct Timeline {
 #[derive(Default)]
 pub(crate) struct Owner {
     key: String,
+    /// The UID of the Deployment of a ReplicaSet.
+    pub(crate) controller: Option<String>,
     /// The labels in its template.
     pub(crate) labels: Value,
     pub(crate) desired: Vec<Desired>,
@@ -49,6 +53,18 @@ impl Owner {
     /// Returns the desired replicas at a revision.
     pub(crate) fn desired_at(&self, revision: u64) -> usize {
         self.desired.iter().rfind(|desired| desired.revision <= revision).map_or(0, |desired| desired.pods)
+    }
+
+    /// Returns the desired replicas since a time, up to a revision.
+    pub(crate) fn desired_since(&self, since: SystemTime, revision: u64) -> impl Iterator<Item = usize> {
+        let mut over = false;
+        let desired = self.desired.iter().rev().filter(move |desired| desired.revision <= revision);
+        let desired = desired.take_while(move |desired: &&Desired| {
+            let take = !over;
+            over = desired.observed < since;
+            take
+        });
+        desired.map(|desired| desired.pods)
     }
 }
 
@@ -61,6 +77,8 @@ pub(crate) struct Desired {
 pub(crate) struct Pod {
     pub(crate) name: String,
     pub(crate) labels: Value,
+    /// Where it was handed over, to the Deployment with this UID, or given back.
+    pub(crate) handed_over: Vec<(Moment, Option<String>)>,
     /// The UID of the owner that would create the pod again, if there is one.
     pub(crate) owner: Option<String>,
     pub(crate) born: u64,
@@ -105,7 +123,10 @@ impl Timeline {
                 "configmonitors" => timeline.monitor(name, version),
                 "events" => timeline.event(version),
                 // ReplicationControllers have a shorter name there.
-                "replicasets" | "statefulsets" | "daemonsets" | "controllers" => timeline.owner(version),
+                "deployments" => Self::owner(&mut timeline.deployments, version),
+                "replicasets" | "statefulsets" | "daemonsets" | "controllers" => {
+                    Self::owner(&mut timeline.owners, version);
+                }
                 _ => {}
             }
         }
@@ -132,10 +153,10 @@ impl Timeline {
         versions.flat_map(|version| [version.sources(), version.sources_read()].concat()).collect()
     }
 
-    fn owner(&mut self, version: &Version) {
+    fn owner(owners: &mut BTreeMap<String, Owner>, version: &Version) {
         let Some(object) = &version.object else {
             // Nothing is created for a deleted owner, and its UID does not come again.
-            for owner in self.owners.values_mut().filter(|owner| owner.key == version.key) {
+            for owner in owners.values_mut().filter(|owner| owner.key == version.key) {
                 owner.desired.push(Desired { revision: version.revision, observed: version.observed, pods: 0 });
             }
             return;
@@ -143,8 +164,9 @@ impl Timeline {
         let replicas = object["status"]["desiredNumberScheduled"].as_u64().or(object["spec"]["replicas"].as_u64());
         let pods = if object["metadata"]["deletionTimestamp"].is_null() { replicas.unwrap_or(1) } else { 0 };
         let pods = usize::try_from(pods).unwrap_or_default();
-        let owner = self.owners.entry(text(&object["metadata"]["uid"])).or_default();
+        let owner = owners.entry(text(&object["metadata"]["uid"])).or_default();
         owner.key.clone_from(&version.key);
+        owner.controller = controller(&object["metadata"]).map(|owner| text(&owner["uid"]));
         owner.labels = object["spec"]["template"]["metadata"]["labels"].clone();
         let history = &mut owner.desired;
         if history.last().is_none_or(|last| last.pods != pods) {
@@ -161,17 +183,22 @@ impl Timeline {
             return;
         };
         let metadata = &object["metadata"];
-        let mut owners = metadata["ownerReferences"].as_array().into_iter().flatten();
+        let controller = controller(metadata);
         let pod = self.pods.entry(text(&metadata["uid"])).or_insert_with(|| Pod {
             name,
             labels: metadata["labels"].clone(),
-            owner: owners.find(|owner| owner["controller"] == true).map(|owner| text(&owner["uid"])),
+            owner: controller.map(|owner| text(&owner["uid"])),
+            handed_over: Vec::new(),
             born: version.revision,
             created: text(&metadata["creationTimestamp"]),
             ready: Readiness::default(),
             ready_since: None,
             deleted: None,
         });
+        let to = controller.filter(|owner| owner["kind"] == "Deployment").map(|owner| text(&owner["uid"]));
+        if to.as_ref() != pod.handed_over.last().and_then(|(_, to)| to.as_ref()) {
+            pod.handed_over.push((moment(version), to));
+        }
         let has_finished = ["Failed", "Succeeded"].iter().any(|phase| object["status"]["phase"] == *phase);
         pod.ready.set(is_ready(object) && !has_finished, moment(version));
         let mut conditions = object["status"]["conditions"].as_array().into_iter().flatten();
@@ -247,6 +274,11 @@ impl Timeline {
         self.content(source, known["resourceVersion"].as_str()?.parse().ok()?)
     }
 
+    /// Returns the UID of the Deployment of the pod's ReplicaSet.
+    pub(crate) fn deployment_of(&self, pod: &Pod) -> Option<&String> {
+        self.owners.get(pod.owner.as_ref()?)?.controller.as_ref()
+    }
+
     pub(crate) fn has_read(&self, version: &MonitorVersion) -> bool {
         version.sources_read().iter().any(|source| self.read(version, source).is_some())
     }
@@ -255,6 +287,13 @@ impl Timeline {
     /// pending.
     pub(crate) fn acted(&self, version: &MonitorVersion, source: &str) -> Option<&Content> {
         if version.is_pending() { None } else { self.read(version, source) }
+    }
+}
+
+impl Pod {
+    /// Returns the UID of the Deployment to which the pod was handed over at a revision.
+    pub(crate) fn handed_over_at(&self, revision: u64) -> Option<&String> {
+        self.handed_over.iter().rfind(|(at, _)| at.step <= revision)?.1.as_ref()
     }
 }
 
@@ -363,10 +402,20 @@ impl MonitorVersion {
         self.spec["deletionPolicy"] == "Evict"
     }
 
-    /// Returns how many of the `desired` pods may be missing in a restart; none if all may.
+    /// Returns how many of the `desired` pods of an owner may be missing in a restart; none if all may.
     pub(crate) fn allowed(&self, desired: usize) -> Option<usize> {
-        let most = from_value::<IntOrString>(self.spec["maxUnavailable"].clone()).ok()?;
-        Some(allowed(&most, desired))
+        let most = from_value::<IntOrString>(self.spec["maxUnavailable"].clone()).ok();
+        (!is_everything(most.as_ref(), None)).then(|| allowed_of_owner(most.as_ref(), desired))
+    }
+
+    /// Returns how many of the `desired` pods of a Deployment may be handed over at a time.
+    pub(crate) fn surge(&self, desired: usize) -> usize {
+        surge(from_value(self.spec["maxSurge"].clone()).ok().as_ref(), desired)
+    }
+
+    /// Returns whether no pod of a Deployment may be missing in a restart.
+    pub(crate) fn only_surges(&self) -> bool {
+        !self.spec["maxSurge"].is_null() && self.spec["maxUnavailable"].is_null()
     }
 
     pub(crate) fn is_begun(&self) -> bool {
@@ -386,6 +435,10 @@ impl MonitorVersion {
     pub(crate) fn quiet_seconds(&self) -> u64 {
         self.spec["quietPeriodSeconds"].as_u64().unwrap_or(3)
     }
+}
+
+fn controller(metadata: &Value) -> Option<&Value> {
+    metadata["ownerReferences"].as_array()?.iter().find(|owner| owner["controller"] == true)
 }
 
 /// Returns the part of a source's content that counts: these keys, or all.

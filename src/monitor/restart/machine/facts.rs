@@ -8,6 +8,7 @@ use super::Machine;
 use crate::kube::objects::{Owner, Pod};
 use crate::kube::{ServerTime, Uid};
 use crate::monitor::restart::standing::{OwnerQuery, OwnerStates};
+use crate::monitor::restart::surge::{self, Deployments};
 use crate::monitor::status::{Canary, CanaryState};
 
 impl<P> Machine<P> {
@@ -33,13 +34,14 @@ impl<P> Machine<P> {
         self.pods.apply(pod, Some(now).filter(|_| self.needs_dates()));
         // The owner was read when the watch had not shown this pod yet.
         self.owners.values_mut().for_each(|state| state.others.retain(|other| other.uid != uid));
+        self.deployments.values_mut().for_each(|state| state.others.retain(|other| other.uid != uid));
     }
 
-    /// Returns whether it matters since when pods are ready: keepers share pods without a date of their own. Not once the
-    /// canary has failed, because a list comes only once a minute then.
+    /// Returns whether it matters since when pods are ready, or may matter until the owners are read: keepers share pods
+    /// without a date of their own. Not once the canary has failed, because a list comes only once a minute then.
     fn needs_dates(&self) -> bool {
         let has_failed = |canary: &Canary| matches!(canary.state, CanaryState::Failed { .. });
-        let matters = !self.policy.min_ready.is_zero() || self.policy.canary.is_some();
+        let matters = self.owners.is_empty() || !self.min_ready().is_zero() || self.policy.canary.is_some();
         matters && !self.begun.canary.as_ref().is_some_and(has_failed)
     }
 
@@ -82,6 +84,18 @@ impl<P> Machine<P> {
             Some(OwnerQuery { owner: Arc::clone(owner), resource: owner.workload()?, selected })
         });
         asked.collect()
+    }
+
+    pub(super) fn deployments_to_read(&self) -> Vec<Arc<Owner>> {
+        surge::deployments(&self.policy, &self.plan, self.pods.pods().values(), &self.owners)
+    }
+
+    pub(super) fn deployments_read(&mut self, mut states: Deployments, took: Duration, now: Instant) {
+        for state in states.values_mut() {
+            state.others.retain(|pod| !self.pods.pods().contains_key(&pod.uid));
+        }
+        self.pace.put_off(took, now);
+        self.deployments = states;
     }
 
     /// Takes the states of owners, which took so long to read.

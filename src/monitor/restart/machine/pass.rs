@@ -1,15 +1,16 @@
 //! One pass: a look at the pods, and what comes of it.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Basis, Do, Machine, Pass, PassEnd, Phase};
-use crate::kube::ServerTime;
+use super::{Asked, Basis, Do, Machine, Pass, PassEnd, Phase};
 use crate::kube::error::{Cause, Error};
-use crate::kube::objects::Pod;
+use crate::kube::objects::{Owner, Pod};
+use crate::kube::{ServerTime, Uid};
 use crate::monitor::restart::Now;
 use crate::monitor::restart::progress::Refusal;
 use crate::monitor::restart::standing::{Move, Standing};
-use crate::monitor::restart::wave::Reply;
+use crate::monitor::restart::wave::{Attempt, Means, Reply};
 use crate::monitor::status::CanaryState;
 
 /// The write about the last wave waits for this long, or it would compete with the deletions of other restarts: 50
@@ -30,7 +31,7 @@ impl<P> Machine<P> {
         }
         if is_watched && self.standing().next.is_shown_by_watch() {
             // No old pod is left according to the watch, so the pass only reads the owners and writes the status.
-            self.phase = Phase::Passing { basis: Basis::Watch, has_begun: false };
+            self.phase = Phase::Passing { basis: Basis::Watch, asked: Asked::Nothing };
             return self.next(now);
         }
         if let Some(until) = self.pace.not_before(now.timer) {
@@ -42,23 +43,30 @@ impl<P> Machine<P> {
         }
     }
 
-    pub(super) fn pass(&mut self, basis: Basis<P>, has_begun: bool, now: Now) -> Do<P> {
+    pub(super) fn pass(&mut self, basis: Basis<P>, asked: Asked, now: Now) -> Do<P> {
         if matches!(basis, Basis::List)
             && let Some(owners) = self.lacks_turn()
         {
             // The pods have other owners now, and this list may not show the deletions of other turns with them.
-            self.phase = Phase::Passing { basis, has_begun };
+            self.phase = Phase::Passing { basis, asked };
             return Do::TakeTurn { owners, is_listed: true };
         }
         if !self.is_intended {
-            self.phase = Phase::Passing { basis, has_begun };
+            self.phase = Phase::Passing { basis, asked };
             return Do::Intend(self.begun.clone());
         }
-        if !has_begun {
+        if asked == Asked::Nothing {
             self.begin_pass(now.server);
             if self.needs_owners() {
-                self.phase = Phase::Passing { basis, has_begun: true };
+                self.phase = Phase::Passing { basis, asked: Asked::Owners };
                 return Do::ReadOwners(self.owners_to_read());
+            }
+        }
+        if asked < Asked::Deployments && !matches!(basis, Basis::Watch) {
+            let deployments = self.deployments_to_read();
+            if !deployments.is_empty() {
+                self.phase = Phase::Passing { basis, asked: Asked::Deployments };
+                return Do::ReadDeployments(deployments);
             }
         }
         if matches!(basis, Basis::Watch) {
@@ -66,7 +74,7 @@ impl<P> Machine<P> {
                 return Do::Decide;
             }
             if self.pods.is_unread() {
-                self.phase = Phase::Passing { basis, has_begun: true };
+                self.phase = Phase::Passing { basis, asked: Asked::Owners };
                 return Do::ReadWatch;
             }
         }
@@ -81,22 +89,21 @@ impl<P> Machine<P> {
         match (next, basis) {
             (Move::Done, _) => Do::Complete(self.over(&stuck)),
             // To delete pods, and to pass or fail a canary, takes a list.
-            (Move::Remove(_) | Move::Canary(CanaryState::Passed | CanaryState::Failed { .. }), Basis::Watch) => {
-                Do::Decide
-            }
+            (
+                Move::Remove(_)
+                | Move::HandOver { .. }
+                | Move::Canary(CanaryState::Passed | CanaryState::Failed { .. }),
+                Basis::Watch,
+            ) => Do::Decide,
             (Move::Canary(state), _) => {
                 self.is_stalled = false;
                 self.phase = Phase::Reporting { refusal: None, canary: Some(state), then: None };
                 self.next(now)
             }
-            (Move::Remove(uids), Basis::Confirmed(proof)) => {
-                let pods = uids.iter().filter_map(|uid| self.pods.pods().get(uid)).cloned().collect();
-                let wave = self.attempts.begin_wave(&self.policy, pods);
-                self.phase = Phase::Deleting(pass);
-                Do::Remove(wave, proof)
-            }
-            (Move::Remove(_), Basis::List) => {
-                self.phase = Phase::Passing { basis: Basis::List, has_begun: true };
+            (Move::Remove(uids), Basis::Confirmed(proof)) => self.begin_wave(pass, proof, uids, Vec::new()),
+            (Move::HandOver { pods, remove }, Basis::Confirmed(proof)) => self.begin_wave(pass, proof, remove, pods),
+            (Move::Remove(_) | Move::HandOver { .. }, Basis::List) => {
+                self.phase = Phase::Passing { basis: Basis::List, asked: Asked::Deployments };
                 Do::Confirm
             }
             (Move::Wait(wakes_at), _) => {
@@ -104,6 +111,19 @@ impl<P> Machine<P> {
                 self.next(now)
             }
         }
+    }
+
+    fn begin_wave(&mut self, pass: Pass, proof: P, remove: Vec<Uid>, hand_over: Vec<(Uid, Arc<Owner>)>) -> Do<P> {
+        let pod = |uid: &Uid| self.pods.pods().get(uid).cloned();
+        let removals = remove.iter().filter_map(pod).map(|pod| Attempt::removal(&self.policy, pod));
+        let others = hand_over.into_iter().filter_map(|(uid, to)| {
+            let means = Means::HandingOver(to);
+            pod(&uid).map(|pod| Attempt { pod, means })
+        });
+        let attempts = removals.chain(others).collect();
+        let wave = self.attempts.begin_wave(&self.policy, attempts);
+        self.phase = Phase::Deleting(pass);
+        Do::Remove(wave, proof)
     }
 
     /// Begins a pass. Deletions that an earlier process may have made count as deletions of this restart.
@@ -127,10 +147,14 @@ impl<P> Machine<P> {
     /// Takes the reply for a pod of the wave. Returns whether the wave may send another deletion.
     pub(crate) fn replied(&mut self, pod: &Pod, reply: Reply) -> bool {
         let mut here = false;
-        if let Reply::Deleted { by, here: is_here } = reply {
-            // A deletion that another keeper has in flight may still fail.
-            here = is_here;
-            self.pods.record_deletion(&pod.uid, by);
+        match &reply {
+            Reply::Deleted { by, here: is_here } => {
+                // A deletion that another keeper has in flight may still fail.
+                here = *is_here;
+                self.pods.record_deletion(&pod.uid, *by);
+            }
+            Reply::HandedOver(pod) => self.pods.record_handing_over(pod),
+            Reply::ReportedGone { .. } | Reply::Failed(_) => {}
         }
         self.begun.deleted += usize::from(here);
         let needs_list = self.attempts.answered(pod, reply);

@@ -58,7 +58,7 @@ impl<P> Machine<P> {
     }
 
     fn recorded(&self, begun: Begun, standing: &Standing<'_>) -> Begun {
-        let begun = Begun { deleted: self.begun.deleted, ..begun };
+        let begun = Begun { deleted: self.begun.deleted, handed_over: standing.handed_over.len(), ..begun };
         self.advance.record(begun, standing.remaining, standing.waiting, &standing.unavailable)
     }
 

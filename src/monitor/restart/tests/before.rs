@@ -14,7 +14,7 @@ use crate::kube::{ResourceVersion, Uid};
 use crate::monitor::decide::{Content, Decision, Look, Moment, decide};
 use crate::monitor::restart::Now;
 use crate::monitor::restart::machine::{Do, Machine, News};
-use crate::monitor::restart::plan::{Plan, Snapshot, Suspects};
+use crate::monitor::restart::plan::{Plan, Suspects};
 use crate::monitor::spec::Policy;
 use crate::monitor::status::{Restart, Status};
 
@@ -43,7 +43,7 @@ impl Before {
     /// The plan of the next process, which makes the lists again.
     fn plan(&self) -> Plan {
         let Restart { pods_resource_version, since_pods_resource_version, .. } = self.restart();
-        let snapshot = |pods: &[Pod]| Arc::new(Snapshot::of(pods.iter().map(Pod::identity)));
+        let snapshot = |pods: &[Pod]| Arc::new(pods.iter().map(|pod| pod.uid.clone()).collect());
         let listed = self.listed(pods_resource_version.as_ref()).unwrap();
         let since = self.listed(since_pods_resource_version.as_ref());
         let suspects = Suspects::new(self.restart(), Some(snapshot(listed)), since.map(snapshot));

@@ -13,14 +13,15 @@ use std::time::{Duration, Instant};
 use serde_json::value::RawValue;
 
 use self::world::{DESIRED, Event, Eyes, OLD, Stage, World, number};
-use super::{READ, restart};
+use super::{AT_ONCE, READ, restart};
 use crate::kube::error::{Cause, Error};
 use crate::kube::objects::Pod;
 use crate::kube::{Action, PODS, ServerTime};
 use crate::monitor::restart::machine::{Do, Machine, News};
-use crate::monitor::restart::plan::{Plan, Snapshot, Suspects};
+use crate::monitor::restart::plan::{Plan, Suspects};
 use crate::monitor::restart::standing::{OwnerQuery, OwnerState, OwnerStates};
-use crate::monitor::restart::wave::{Reply, Wave};
+use crate::monitor::restart::surge::DeploymentState;
+use crate::monitor::restart::wave::{Attempt, Means, Reply, Wave};
 use crate::monitor::spec::Policy;
 use crate::monitor::status::{Begun, CanaryState, Why};
 
@@ -38,7 +39,8 @@ struct Actor {
     eyes: Eyes,
     begun: Begun,
     deleted: BTreeSet<usize>,
-    /// Pods whose deletion may be sent again: its answer was none, or that they are gone.
+    handed_over: BTreeSet<usize>,
+    /// Pods whose deletion or handing over may be sent again: its answer was none, or that they are gone.
     unclear: BTreeSet<usize>,
     /// The watch has shown something since the last list.
     has_news: bool,
@@ -79,7 +81,7 @@ fn failed(cause: Cause) -> Error {
 
 fn plan(policy: &Policy) -> Plan {
     let pods: Vec<Pod> = World::new().pods().iter().map(|pod| (**pod).clone()).collect();
-    let listed = Some(Arc::new(Snapshot::of(pods.iter().map(Pod::identity))));
+    let listed = Some(Arc::new(pods.iter().map(|pod| pod.uid.clone()).collect()));
     Plan::new(policy, &[Suspects::new(&restart(), listed, None)], policy.selector.to_query(), &pods, None)
 }
 
@@ -91,6 +93,7 @@ impl<'a> Course<'a> {
             eyes: Eyes::default(),
             begun: Begun::new(at, policy.selector.to_query(), OLD),
             deleted: BTreeSet::new(),
+            handed_over: BTreeSet::new(),
             unclear: BTreeSet::new(),
             has_news: false,
             listed_ms: 0,
@@ -186,11 +189,26 @@ impl<'a> Course<'a> {
 
     fn owners_read(&mut self, queries: &[OwnerQuery]) {
         let state = |query: &OwnerQuery| {
-            let desired = DESIRED[usize::from(query.owner.kind == "StatefulSet")];
-            (Arc::clone(&query.owner), OwnerState { desired, ..OwnerState::default() })
+            let is_set = query.owner.kind == "ReplicaSet";
+            let controller = is_set.then(|| Arc::clone(&self.world.deployment));
+            let (desired, is_named_after_controller) = (DESIRED[usize::from(!is_set)], is_set);
+            let state = OwnerState { desired, controller, is_named_after_controller, ..OwnerState::default() };
+            (Arc::clone(&query.owner), state)
         };
         let states: OwnerStates = queries.iter().map(state).collect();
         self.hear(News::OwnersRead { states, took: Duration::from_millis(2) });
+    }
+
+    fn deployments_read(&mut self, is_rolling: bool) {
+        let state = DeploymentState {
+            desired: DESIRED[0],
+            min_ready: Duration::ZERO,
+            others: Vec::new(),
+            may_surge: true,
+            is_rolling,
+        };
+        let states = [(Arc::clone(&self.world.deployment), state)].into();
+        self.hear(News::DeploymentsRead { states, took: Duration::from_millis(2) });
     }
 
     fn is_confirmed(&mut self) {
@@ -209,18 +227,29 @@ impl<'a> Course<'a> {
         self.happens(event)
     }
 
-    /// Answers the deletions of a wave, each by what `answer` does.
-    fn sends(&mut self, wave: &Wave, is_whole: bool, mut answer: impl FnMut(&mut Self, usize) -> Option<Reply>) {
-        for pod in wave.rows.iter().flatten().map(|attempt| Arc::clone(&attempt.pod)) {
-            let Some(reply) = answer(self, number(&pod)) else { continue };
-            self.actor().machine.replied(&pod, reply);
+    /// Answers the requests of a wave, each by what `answer` does.
+    fn sends(&mut self, wave: &Wave, is_whole: bool, mut answer: impl FnMut(&mut Self, &Attempt) -> Option<Reply>) {
+        for attempt in wave.rows.iter().flatten() {
+            let Some(reply) = answer(self, attempt) else { continue };
+            self.actor().machine.replied(&attempt.pod, reply);
         }
         self.end_turn();
         self.hear(News::WaveOver { is_whole });
     }
 
-    /// The API server accepts the deletion of a pod, unless another restart of the process has deleted it.
-    fn deletes(&mut self, pod: usize) -> Option<Reply> {
+    /// The API server does what is asked, unless another restart of the process has deleted the pod.
+    fn does(&mut self, attempt: &Attempt) -> Option<Reply> {
+        let pod = number(&attempt.pod);
+        if matches!(attempt.means, Means::HandingOver(_)) {
+            if !self.world.is_at(pod, &attempt.pod.version) {
+                let error = failed(Cause::Conflict("x".to_owned()));
+                return Some(Reply::ReportedGone { about_version: true, error });
+            }
+            self.actor().handed_over.insert(pod);
+            let (event, answer) = self.world.hand_over(pod);
+            self.happens(Some(event));
+            return Some(Reply::HandedOver(answer));
+        }
         let by = ServerTime::from_second(self.world.second() + 30);
         let here = self.world.is_there(pod);
         if here {
@@ -231,9 +260,9 @@ impl<'a> Course<'a> {
         Some(Reply::Deleted { by, here })
     }
 
-    /// The answer to a deletion says too little: it may be sent again.
-    fn is_unclear(&mut self, pod: usize) {
-        self.actor().unclear.insert(pod);
+    /// The answer says too little: the request may be sent again.
+    fn is_unclear(&mut self, attempt: &Attempt) {
+        self.actor().unclear.insert(number(&attempt.pod));
     }
 
     fn follows(&mut self, is_wanted: bool) {
@@ -302,20 +331,46 @@ impl<'a> Course<'a> {
     }
 
     fn check_wave(&self, wave: &Wave, proof: usize) {
-        let Actor { eyes, deleted, unclear, begun, .. } = &self.actors[self.active];
-        let pods: Vec<usize> = wave.rows.iter().flatten().map(|attempt| number(&attempt.pod)).collect();
+        let Actor { eyes, deleted, handed_over, unclear, begun, .. } = &self.actors[self.active];
+        let is_surge = |attempt: &&Attempt| matches!(attempt.means, Means::HandingOver(_));
+        let (surge, removals): (Vec<_>, Vec<_>) = wave.rows.iter().flatten().partition(is_surge);
+        let [surge, pods] = [surge, removals].map(|them| them.iter().map(|it| number(&it.pod)).collect::<Vec<_>>());
         self.check(proof == eyes.lists, "the proof is as old as the list");
         self.check(pods.iter().all(|pod| *pod < OLD), "only old pods are deleted");
         let is_again = |pod: &usize| deleted.contains(pod) && !unclear.contains(pod);
         self.check(!pods.iter().any(is_again), "no pod is deleted twice");
+        self.check_surge(&surge, &pods, handed_over, unclear);
         // Crashes may be unknown, but not the deletions of another restart.
         let stays = |pod: &&usize| self.world.is_there(**pod) && !pods.contains(pod);
-        let after = eyes.ready().iter().filter(stays).count();
-        self.check(self.policy.max_unavailable.is_none() || after >= 2, "the budget is kept");
+        let (ready, mut after) = (eyes.ready(), [0; 2]);
+        ready.iter().filter(stays).for_each(|pod| after[self.world.owner_of(*pod)] += 1);
+        let lacks = DESIRED.into_iter().zip(after).map(|(desired, after)| desired.saturating_sub(after));
+        if let Some(most) = self.policy.max_unavailable {
+            self.check(lacks.clone().max() <= Some(1), "the budget of each owner is kept");
+            self.check(most.total.is_none() || lacks.sum::<usize>() <= 1, "the budget of all owners is kept");
+        }
         if let Some(canary) = &begun.canary {
             let most = if canary.state == CanaryState::Passed { OLD } else { canary.pods };
             self.check(eyes.going() + pods.len() <= most, "the canary goes first");
             self.check(!matches!(canary.state, CanaryState::Failed { .. }), "nothing goes after a failed canary");
+        }
+    }
+
+    fn check_surge(&self, surge: &[usize], pods: &[usize], before: &BTreeSet<usize>, unclear: &BTreeSet<usize>) {
+        let (eyes, is_its) = (&self.actors[self.active].eyes, |pod: &usize| self.world.owner_of(*pod) == 0);
+        let handed_over = eyes.handed_over();
+        self.check(
+            surge.iter().all(|pod| *pod < OLD && is_its(pod)),
+            "only old pods of the Deployment are handed over",
+        );
+        let is_again = |pod: &usize| handed_over.contains(pod) || before.contains(pod) && !unclear.contains(pod);
+        self.check(!surge.iter().any(is_again), "no pod is handed over twice");
+        self.check(surge.is_empty() || handed_over.len() + surge.len() <= 1, "one is handed over at a time");
+        if self.policy.max_surge.is_some() {
+            let ready = eyes.ready();
+            let enough = ready.iter().filter(|pod| is_its(pod) && !handed_over.contains(pod)).count() >= DESIRED[0];
+            let mut taken = pods.iter().filter(|pod| is_its(pod) && ready.contains(pod));
+            self.check(taken.all(|pod| handed_over.contains(pod) && enough), "a successor is available");
         }
     }
 
@@ -437,6 +492,14 @@ impl Explorer {
                 });
                 course.owners_read(&queries);
             }
+            Do::ReadDeployments(_) => {
+                self.fails(before, "the Deployment cannot be read");
+                self.deviate(before, "a rollout is under way", |course| {
+                    course.deployments_read(true);
+                    true
+                });
+                course.deployments_read(false);
+            }
             Do::Intend(begun) => {
                 course.actor().begun = begun;
                 course.is_confirmed();
@@ -448,7 +511,7 @@ impl Explorer {
             Do::Remove(wave, proof) => {
                 course.check_wave(&wave, proof);
                 self.answer_wave(before, &wave);
-                course.sends(&wave, true, Course::deletes);
+                course.sends(&wave, true, Course::does);
             }
             Do::Follow(is_wanted) => {
                 self.deviate(before, "there are too many watches", |course| {
@@ -490,17 +553,17 @@ impl Explorer {
 
     fn answer_wave(&mut self, before: &Course<'_>, wave: &Wave) {
         for cause in [Cause::Blocked as fn(String) -> Cause, Cause::Refused, Cause::Forbidden] {
-            self.deviate(before, "every deletion is refused", |course| {
+            self.deviate(before, "every request is refused", |course| {
                 course.sends(wave, true, |_, _| Some(Reply::Failed(failed(cause("x".to_owned())))));
                 true
             });
         }
         for is_done in [false, true] {
-            self.deviate(before, "no deletion is answered", |course| {
-                course.sends(wave, true, |course, pod| {
-                    course.is_unclear(pod);
+            self.deviate(before, "no request is answered", |course| {
+                course.sends(wave, true, |course, attempt| {
+                    course.is_unclear(attempt);
                     if is_done {
-                        drop(course.deletes(pod));
+                        drop(course.does(attempt));
                     }
                     Some(Reply::Failed(failed(Cause::Unreachable("x".to_owned()))))
                 });
@@ -508,8 +571,8 @@ impl Explorer {
             });
         }
         self.deviate(before, "the pods are reported gone", |course| {
-            course.sends(wave, true, |course, pod| {
-                course.is_unclear(pod);
+            course.sends(wave, true, |course, attempt| {
+                course.is_unclear(attempt);
                 let error = failed(Cause::NotFound("x".to_owned()));
                 Some(Reply::ReportedGone { about_version: false, error })
             });
@@ -517,13 +580,13 @@ impl Explorer {
         });
         self.deviate(before, "the wave is cut short", |course| {
             let mut sent = 0;
-            course.sends(wave, false, |course, pod| {
+            course.sends(wave, false, |course, attempt| {
                 sent += 1;
-                (sent == 1).then(|| course.deletes(pod)).flatten()
+                (sent == 1).then(|| course.does(attempt)).flatten()
             });
             true
         });
-        self.taken_over(before, |course| course.sends(wave, true, Course::deletes));
+        self.taken_over(before, |course| course.sends(wave, true, Course::does));
     }
 
     fn wait(&mut self, course: &mut Course<'_>, before: &Course<'_>, until: Instant) {
@@ -571,7 +634,7 @@ impl Explorer {
 fn every_course_with_few_deviations_keeps_the_rules_and_ends() {
     let most = |name: &str| std::env::var(name).map_or(2, |most| most.parse().unwrap());
     let rolling = r#","maxUnavailable":1"#;
-    let canary = &format!(r#","canary":{{"pods":1,"bakeSeconds":{BAKE}}}"#);
+    let canary = &format!(r#"{AT_ONCE},"canary":{{"pods":1,"bakeSeconds":{BAKE}}}"#);
     let explore = |fields: &str, restarts: usize, most: usize, takes_over: bool| {
         let spec = format!(r#"{{"configMap":"a","podSelector":{{"app":"web"}}{fields}}}"#);
         let policy = Policy::of(Some(&RawValue::from_string(spec).unwrap())).unwrap();
@@ -579,11 +642,14 @@ fn every_course_with_few_deviations_keeps_the_rules_and_ends() {
         explorer.explore(Course::begin(&policy, restarts));
         println!("{} courses of {restarts} with {fields:?}, K={most}, take-overs: {takes_over}", explorer.ended);
     };
-    for fields in ["", rolling, canary] {
+    let one_of_all = r#","maxUnavailable":1,"maxUnavailableTotal":1"#;
+    let surge = r#","maxSurge":1"#;
+    for fields in [AT_ONCE, rolling, one_of_all, canary, surge] {
         explore(fields, 1, most("K"), true);
         if most("ALONE") > 2 {
             explore(fields, 1, most("ALONE"), false);
         }
     }
     explore(rolling, 2, most("PAIRS"), false);
+    explore(surge, 2, most("PAIRS"), false);
 }

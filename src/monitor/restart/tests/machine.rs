@@ -204,7 +204,9 @@ impl Asked {
             let now = self.now();
             let (what, news) = match self.machine.next(now) {
                 Do::ReadWatch => ("read watch".to_owned(), News::WatchRead),
-                Do::TakeTurn { owners, is_listed } => (format!("take turn, listed: {is_listed}"), News::Turn(owners)),
+                Do::TakeTurn { owners, is_listed } => {
+                    (format!("take turn with {}, listed: {is_listed}", owners.len()), News::Turn(owners))
+                }
                 Do::List => {
                     let pods = self.pods.iter().cloned().map(Arc::new).collect();
                     ("list".to_owned(), News::Listed { pods, at: now.server, took: Duration::ZERO })
@@ -393,14 +395,15 @@ fn what_the_last_wave_deleted_is_written_a_second_later_if_the_restart_is_not_ov
 #[test]
 fn with_a_budget_a_pass_takes_a_turn_reads_the_owners_and_is_written_at_once() {
     let mut asked = Asked::begin(ROLLING, Duration::ZERO);
-    let begins = ["take turn, listed: true", "intend", "read owners web 2"];
+    let begins = ["take turn with 1, listed: true", "intend", "read owners web 2"];
     let passes = ["remove a", "follow: true", "write 1", "read watch", "wait 10000"];
     assert_eq!(asked.asks(|_| accepted()), [&begins[..], &passes].concat());
     assert!(asked.machine.undeleted().is_empty(), "the other pod was not tried");
     asked.pods = vec![pod("b"), new("c", Some(3))];
     asked.ms = 3000;
     asked.machine.resume(&asked.policy, &begun());
-    let begins = ["read watch", "take turn, listed: false", "read watch", "list", "read owners web 2", "confirm"];
+    let begins =
+        ["read watch", "take turn with 1, listed: false", "read watch", "list", "read owners web 2", "confirm"];
     let passes = ["remove b", "follow: true", "write 2", "read watch", "wait 10000"];
     assert_eq!(asked.asks(|_| accepted()), [&begins[..], &passes].concat());
 }

@@ -2,6 +2,7 @@
 
 mod account;
 mod budget;
+mod surge;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, SystemTime};
@@ -10,6 +11,7 @@ use jiff::Timestamp;
 
 pub(super) use self::account::check_accounts;
 pub(super) use self::budget::check_budgets;
+pub(super) use self::surge::check_surge;
 use super::requests::OperatorRequests;
 use crate::timeline::{Content, Monitor, MonitorVersion, Pod, Timeline};
 
@@ -26,6 +28,7 @@ pub(super) struct Verdict {
     /// How often each exception was needed.
     pub(super) exceptions: BTreeMap<u8, usize>,
     pub(super) deleted: usize,
+    pub(super) handed_over: usize,
     /// Deletions that were compared with a budget.
     pub(super) judged: usize,
     pub(super) restarts: usize,
@@ -48,6 +51,8 @@ pub(super) fn check_end(timeline: &Timeline) -> Verdict {
             }
         }
     }
+    let left = surge::left_behind(timeline).map(|pod| format!("left behind: pod {} is handed over", pod.name));
+    verdict.violations.extend(left);
     verdict
 }
 
@@ -61,6 +66,11 @@ pub(super) fn check_deletions(timeline: &Timeline, requests: &OperatorRequests) 
         verdict.deleted += 1;
         let selects = |monitor: &&Monitor| monitor.recently(at, when).any(|version| version.selects(&pod.labels));
         let monitors: Vec<&Monitor> = timeline.monitors.values().filter(selects).collect();
+        let was_handed_over = pod.handed_over_at(at).is_some();
+        // Without a restart, a pod goes that is handed over and is neither needed nor wanted back.
+        if was_handed_over && monitors.is_empty() {
+            continue;
+        }
         if monitors.is_empty() || pod.owner.is_none() {
             verdict
                 .violations
@@ -68,7 +78,7 @@ pub(super) fn check_deletions(timeline: &Timeline, requests: &OperatorRequests) 
             continue;
         }
         let begun = |monitor: &&&Monitor| monitor.recently(at, when).any(MonitorVersion::is_begun);
-        if !monitors.iter().any(|monitor| begun(&monitor)) {
+        if !was_handed_over && !monitors.iter().any(|monitor| begun(&monitor)) {
             verdict
                 .violations
                 .push(format!("no intent: pod {} was deleted at {at} before a restart had begun", pod.name));
@@ -82,18 +92,7 @@ pub(super) fn check_deletions(timeline: &Timeline, requests: &OperatorRequests) 
             let how = if deletion.evicted { "evicted" } else { "deleted" };
             verdict.violations.push(format!("policy: pod {} was {how} at {at}, against the deletionPolicy", pod.name));
         }
-        let findings: Vec<Finding> =
-            monitors.iter().map(|monitor| made_up((timeline, requests), monitor, pod, at)).collect();
-        if findings.iter().any(|finding| matches!(finding, Finding::Right)) {
-            continue;
-        }
-        let excused = findings.iter().position(|finding| matches!(finding, Finding::Excused(_)));
-        let findings = monitors.into_iter().zip(findings);
-        // No ConfigMonitor has a reason, so any of them may have caused the deletion.
-        let count = if excused.is_some() { 1 } else { usize::MAX };
-        for (monitor, finding) in findings.skip(excused.unwrap_or(0)).take(count) {
-            verdict.note(pod, monitor, finding);
-        }
+        verdict.note_any(pod, monitors, |monitor| made_up((timeline, requests), monitor, pod, at));
     }
     verdict
 }
@@ -169,7 +168,7 @@ fn made_up(
     let read = restart["observedAt"].as_str().and_then(time);
     let listed = restart["podsResourceVersion"].as_str().and_then(|version| version.parse().ok());
     let is_listed = listed.is_some_and(|listed| pod.born <= listed);
-    if is_listed && read.is_some_and(|read| is_listed_late(requests, begun, read, &pod.created)) {
+    if is_listed && read.is_some_and(|read| is_listed_late(requests, monitor, begun, read, &pod.created)) {
         return Finding::Excused(7);
     }
     // A request restarts all existing pods.
@@ -213,15 +212,21 @@ fn made_up(
 }
 
 /// Returns whether the pods were listed right after the reading, and again after a pod was created: the first list
-/// failed, and the retry backed off.
-fn is_listed_late(requests: &OperatorRequests, begun: &MonitorVersion, read: Timestamp, created: &str) -> bool {
-    let query = begun.query();
-    let listed = |from: Timestamp, to: Timestamp| {
+/// failed, and the retry backed off, or it was by another selector.
+fn is_listed_late(
+    requests: &OperatorRequests,
+    monitor: &Monitor,
+    begun: &MonitorVersion,
+    read: Timestamp,
+    created: &str,
+) -> bool {
+    let listed = |query: &str, from: Timestamp, to: Timestamp| {
         let (from, to) = (SystemTime::from(from), SystemTime::from(to));
         requests.lists.iter().any(|(at, sent)| *sent == query && from <= *at && *at <= to)
     };
     let Some(created) = time(created).filter(|created| *created > read + SLACK) else { return false };
-    listed(read, read + 2 * SLACK) && listed(created, read + UNDER_WAY)
+    let mut before = monitor.until(begun.revision).map(MonitorVersion::query);
+    before.any(|query| listed(&query, read, read + 2 * SLACK)) && listed(&begun.query(), created, read + UNDER_WAY)
 }
 
 /// Returns the content of a source that pods ran with at a revision, as far as the operator knew.
@@ -271,8 +276,24 @@ impl Verdict {
             *self.exceptions.entry(number).or_default() += count;
         }
         self.deleted += other.deleted;
+        self.handed_over += other.handed_over;
         self.judged += other.judged;
         self.restarts += other.restarts;
+    }
+
+    /// Notes what was found about all of these ConfigMonitors, of which one has caused what happened to the pod.
+    fn note_any(&mut self, pod: &Pod, monitors: Vec<&Monitor>, find: impl Fn(&Monitor) -> Finding) {
+        let findings: Vec<Finding> = monitors.iter().map(|monitor| find(monitor)).collect();
+        if findings.iter().any(|finding| matches!(finding, Finding::Right)) {
+            return;
+        }
+        let excused = findings.iter().position(|finding| matches!(finding, Finding::Excused(_)));
+        let findings = monitors.into_iter().zip(findings);
+        // No ConfigMonitor has a reason, so any of them may have caused it.
+        let count = if excused.is_some() { 1 } else { usize::MAX };
+        for (monitor, finding) in findings.skip(excused.unwrap_or(0)).take(count) {
+            self.note(pod, monitor, finding);
+        }
     }
 
     fn note(&mut self, pod: &Pod, monitor: &Monitor, finding: Finding) {

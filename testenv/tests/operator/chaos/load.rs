@@ -28,10 +28,11 @@ const WITH_SECRET: [usize; 3] = [1, 3, 7];
 /// hide a lost change of the other.
 const PHASE: usize = 80;
 /// The fields of the spec that users edit, and that `heal` removes unless they are part of the intended spec.
-const EDITED: [&str; 8] = [
+const EDITED: [&str; 9] = [
     "keys",
     "podSelectorExpressions",
     "maxUnavailable",
+    "maxSurge",
     "minReadySeconds",
     "deletionPolicy",
     "suspend",
@@ -74,6 +75,7 @@ edits!(
         Windows,
         MinInterval,
         Canary,
+        MaxSurge,
         Request,
         Disruption,
         Scale,
@@ -229,9 +231,8 @@ impl<'a> Load<'a> {
                 if has_secret(app) && self.rng.bool() {
                     (spec["configMap"], spec["sources"]) = (Value::Null, both(&own));
                 }
-                if self.rng.u8(..4) > 0 {
-                    spec["maxUnavailable"] = self.max_unavailable();
-                }
+                let is_budgeted = self.rng.u8(..4) > 0;
+                spec["maxUnavailable"] = if is_budgeted { self.max_unavailable() } else { json!("100%") };
                 self.create("configmonitors", monitor(&format!("more-{}", count % 4), spec)).await
             }
             Edit::RemoveMonitor => {
@@ -280,7 +281,8 @@ impl<'a> Load<'a> {
                 self.patch_spec(&own, json!({"podSelectorExpressions": expressions})).await
             }
             Edit::MaxUnavailable => {
-                let most = if self.rng.u8(..4) == 0 { Value::Null } else { self.max_unavailable() };
+                let some = [Value::Null, json!("100%"), self.max_unavailable(), self.max_unavailable()];
+                let most = &some[self.rng.usize(..4)];
                 self.patch_spec(&own, json!({"maxUnavailable": most})).await
             }
             Edit::MinReady => {
@@ -310,7 +312,12 @@ impl<'a> Load<'a> {
                     1 => json!({"pods": "50%", "bakeSeconds": self.rng.u64(..3)}),
                     _ => json!({"pods": 1, "bakeSeconds": self.rng.u64(..3)}),
                 };
-                self.patch_spec(&own, json!({"canary": canary})).await
+                self.patch_spec(&own, json!({"canary": canary, "maxSurge": null})).await
+            }
+            Edit::MaxSurge => {
+                let surge = [json!(1), json!("50%"), Value::Null][self.rng.usize(..3)].clone();
+                let most = if surge.is_null() || self.rng.bool() { json!(1) } else { Value::Null };
+                self.patch_spec(&own, json!({"maxSurge": surge, "maxUnavailable": most, "canary": null})).await
             }
             Edit::Request => {
                 let annotations = json!({REQUEST: format!("edit {count}")});
@@ -506,11 +513,11 @@ fn intended(app: usize) -> Value {
     // Without this the guard against loops would slow the restarts down: everything changes again and again here.
     spec["minIntervalSeconds"] = json!(1);
     let more = match app {
-        0 => json!({"keys": ["config.cfg"]}),
+        0 => json!({"maxSurge": 1, "keys": ["config.cfg"]}),
         1 => json!({"maxUnavailable": 1}),
         2 => json!({"maxUnavailable": "50%", "keys": ["config.cfg", "blob"]}),
-        3 => json!({"deletionPolicy": "Evict"}),
-        4 => json!({"maxUnavailable": 2, "minReadySeconds": 1}),
+        3 => json!({"maxSurge": "50%", "deletionPolicy": "Evict"}),
+        4 => json!({"maxSurge": 1, "maxUnavailable": 2, "minReadySeconds": 1}),
         5 => json!({"maxUnavailable": 2, "deletionPolicy": "Evict",
             "podSelectorExpressions": [{"key": "track", "operator": "In", "values": [track(app)]}]}),
         // The StatefulSet.

@@ -28,7 +28,7 @@ use testenv::counts::{counted, requests_agree};
 use testenv::{ControlPlane, Past, Prometheus};
 use tokio::time::Instant;
 
-use self::check::{Verdict, check_accounts, check_budgets, check_deletions, check_end};
+use self::check::{Verdict, check_accounts, check_budgets, check_deletions, check_end, check_surge};
 use self::leaders::check_leaders;
 use self::load::Load;
 use self::nemesis::Nemesis;
@@ -52,7 +52,10 @@ async fn no_change_is_lost_and_none_is_made_up() {
     install_crd(&control_plane).await;
     let ns = TestNamespace::on(&control_plane).await;
     let kubectl = control_plane.kubectl().clone();
-    kubectl.ok(&["apply", "-n", &ns.namespace, "-f", &file("deploy/secrets/role/role.yml")]).await.unwrap();
+    kubectl.ok(&["apply", "-f", &file("deploy/surge/policy.yml")]).await.unwrap();
+    for role in ["deploy/secrets/role/role.yml", "deploy/surge/role/role.yml"].map(file) {
+        kubectl.ok(&["apply", "-n", &ns.namespace, "-f", &role]).await.unwrap();
+    }
     let prometheus = Prometheus::start(&rules()).await.unwrap();
     let replicas = if seed.is_multiple_of(2) { 2 } else { 1 };
     if replicas > 1 {
@@ -91,7 +94,8 @@ async fn no_change_is_lost_and_none_is_made_up() {
     if nemesis.elects() {
         println!("replicas: {replicas}, processes: {}, leaders among them: {leaders}", terms.len());
     }
-    println!("restarts: {}, pods deleted by the operator: {}", verdict.restarts, verdict.deleted);
+    let Verdict { restarts, deleted, handed_over, .. } = verdict;
+    println!("restarts: {restarts}, pods deleted by the operator: {deleted}, handed over: {handed_over}");
     let over = verdict.violations.iter().filter(|violation| violation.starts_with("over budget")).count();
     println!("deletions under a budget: {} judged, {over} violations", verdict.judged);
     println!("exceptions by number: {}", counts(&verdict.exceptions));
@@ -102,7 +106,7 @@ async fn no_change_is_lost_and_none_is_made_up() {
         panic!("{}\n\nThe logs of all operators:\n{}", verdict.violations.join("\n"), lines.join("\n"));
     }
     let excused: usize = verdict.exceptions.values().sum();
-    assert!(verdict.restarts > 0 && !search.is_empty(), "no restart, or nothing to search");
+    assert!(restarts > 0 && handed_over > 0 && !search.is_empty(), "no restart, no surge, or nothing to search");
     assert!(!nemesis.elects() || leaders > 1, "the leader never changed");
     assert!(excused * 2 < verdict.deleted, "{excused} of {} deletions are exceptions", verdict.deleted);
 }
@@ -189,6 +193,7 @@ fn judge(ns: &TestNamespace, nemesis: &Nemesis<'_>, past: &Past) -> Verdict {
     let mut check = |timeline: &Timeline, requests: &OperatorRequests| {
         verdict.add(check_deletions(timeline, requests));
         verdict.add(check_budgets(timeline, requests));
+        verdict.add(check_surge(timeline, requests));
         verdict.add(check_accounts(timeline, requests));
     };
     let undone = |at| nemesis.undone.iter().any(|undone| undone.from <= at && at <= undone.to);

@@ -21,11 +21,12 @@ use crate::test_namespace::TestNamespace;
 use testenv::fixture::start_proxy;
 use testenv::operator::message;
 
-const KEPT: [&str; 8] = [
+const KEPT: [&str; 9] = [
     "/registry/configmaps/",
     "/registry/secrets/",
     "/registry/events/",
     "/registry/pods/",
+    "/registry/deployments/",
     "/registry/replicasets/",
     "/registry/statefulsets/",
     "/registry/daemonsets/",
@@ -325,8 +326,8 @@ impl<'a> Nemesis<'a> {
             self.pods += 1;
             format!("pod-{}", self.pods)
         });
-        let election = ["--leader-elect", "--pod-namespace", &self.ns.namespace, "--pod-uid", &pod_uid];
-        let args = if self.elects() { &election[..] } else { &[] };
+        let args = ["--surge", "--leader-elect", "--pod-namespace", &self.ns.namespace, "--pod-uid", &pod_uid];
+        let args = if self.elects() { &args[..] } else { &args[..1] };
         let started = SystemTime::now();
         let operator = self.ns.operator_at(&self.routes[route].faults.url(), args);
         self.operators.push(Running { operator, route, pod_uid, started });

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::super::{READ, owner, pod};
-use crate::kube::objects::{Owner, Pod};
-use crate::kube::{ServerTime, Uid};
+use crate::kube::objects::{HandedOver, Owner, Pod};
+use crate::kube::{ResourceVersion, ServerTime, Uid};
 use crate::monitor::restart::Now;
 use crate::monitor::restart::machine::News;
 
@@ -26,6 +26,7 @@ pub(super) enum Stage {
 pub(super) struct PodModel {
     owner: usize,
     stage: Stage,
+    is_handed_over: bool,
     since: i64,
     created: i64,
     version: u64,
@@ -42,6 +43,8 @@ pub(super) struct Event {
 #[derive(Clone)]
 pub(super) struct World {
     owners: [Arc<Owner>; 2],
+    /// Of the first owner.
+    pub(super) deployment: Arc<Owner>,
     pods: BTreeMap<usize, PodModel>,
     version: u64,
     pub(super) ms: u64,
@@ -52,11 +55,12 @@ impl World {
     pub(super) fn new() -> Self {
         let old = |owner| {
             let (since, created) = (READ - 100, READ - 200);
-            PodModel { owner, stage: Stage::Ready, since, created, version: 1 }
+            PodModel { owner, stage: Stage::Ready, is_handed_over: false, since, created, version: 1 }
         };
+        let deployment = owner("Deployment", "web");
         let owners = [owner("ReplicaSet", "web"), owner("StatefulSet", "db")];
         let pods = [old(0), old(0), old(1)].into_iter().enumerate().collect();
-        Self { owners, pods, version: 10, ms: 0, base: Instant::now() }
+        Self { owners, deployment, pods, version: 10, ms: 0, base: Instant::now() }
     }
 
     pub(super) fn second(&self) -> i64 {
@@ -78,6 +82,7 @@ impl World {
 
     fn pod(&self, number: usize, model: PodModel) -> Pod {
         let at = ServerTime::from_second;
+        let handed_over = HandedOver { to: Arc::clone(&self.deployment), by: "m".into() };
         Pod {
             version: model.version.to_string().as_str().into(),
             created: at(model.created),
@@ -85,6 +90,7 @@ impl World {
             controller: Some(Arc::clone(&self.owners[model.owner])),
             ready_since: (model.stage == Stage::Ready).then(|| at(model.since)),
             started: Some(at(model.created)),
+            handed_over: model.is_handed_over.then(|| Arc::new(handed_over)),
             ..pod(&number.to_string())
         }
     }
@@ -96,9 +102,18 @@ impl World {
         }
     }
 
+    pub(super) fn owner_of(&self, pod: usize) -> usize {
+        self.pods[&pod].owner
+    }
+
     /// Returns whether the pod exists and is not terminating.
     pub(super) fn is_there(&self, pod: usize) -> bool {
         self.pods.get(&pod).is_some_and(|model| model.stage != Stage::Terminating)
+    }
+
+    /// Returns whether the pod exists and has this version.
+    pub(super) fn is_at(&self, pod: usize, version: &ResourceVersion) -> bool {
+        self.pods.get(&pod).is_some_and(|model| *version == model.version.to_string().as_str().into())
     }
 
     fn put(&mut self, pod: usize, model: Option<PodModel>) -> Event {
@@ -117,6 +132,12 @@ impl World {
         self.put(pod, Some(PodModel { stage, since: self.second(), ..model }))
     }
 
+    /// Hands a pod over. Returns it as the answer shows it.
+    pub(super) fn hand_over(&mut self, pod: usize) -> (Event, Pod) {
+        let event = self.put(pod, Some(PodModel { is_handed_over: true, ..self.pods[&pod] }));
+        (event, self.pod(pod, self.pods[&pod]))
+    }
+
     /// Lets a kubelet or a controller act, if there is something to do.
     pub(super) fn go_on(&mut self) -> Option<Event> {
         let find = |is: fn(Stage) -> bool| self.pods.iter().find(|(_, model)| is(model.stage)).map(|(pod, _)| *pod);
@@ -124,9 +145,10 @@ impl World {
             return Some(self.put(pod, None));
         }
         for (owner, desired) in DESIRED.into_iter().enumerate() {
-            if self.pods.values().filter(|model| model.owner == owner).count() < desired {
-                let (second, next) = (self.second(), self.version as usize);
-                let model = PodModel { owner, stage: Stage::Starting, since: second, created: second, version: 0 };
+            if self.pods.values().filter(|model| model.owner == owner && !model.is_handed_over).count() < desired {
+                let (created, next) = (self.second(), self.version as usize);
+                let (stage, is_handed_over, since, version) = (Stage::Starting, false, created, 0);
+                let model = PodModel { owner, stage, is_handed_over, since, created, version };
                 return Some(self.put(next, Some(model)));
             }
         }
@@ -219,6 +241,12 @@ impl Eyes {
 
     fn shown(&self) -> impl Iterator<Item = (usize, PodModel)> {
         self.shown.iter().filter_map(|(pod, (_, model))| Some((*pod, (*model)?)))
+    }
+
+    /// Returns the pods that are handed over and not terminating.
+    pub(super) fn handed_over(&self) -> BTreeSet<usize> {
+        let is_one = |model: &PodModel| model.is_handed_over && model.stage != Stage::Terminating;
+        self.shown().filter(|(_, model)| is_one(model)).map(|(pod, _)| pod).collect()
     }
 
     /// Returns the ready pods.

@@ -1,5 +1,5 @@
 //! Checks the budgets of restarts: after each deletion by the operator at most the allowed number of pods may be
-//! missing, of the desired replicas of the selected pods' owners.
+//! missing, of the desired replicas of the pod's owner.
 //!
 //! The check goes by what the operator could know. A deletion relies on the operator's last list of pods; what others
 //! have done since does not count. An edit of the ConfigMonitor may not have reached the operator yet: it must have
@@ -10,17 +10,17 @@ use std::collections::BTreeSet;
 use std::time::{Duration, SystemTime};
 
 use jiff::SignedDuration;
-use rules::budget::missing;
+use rules::Moment;
 
 use super::{Timestamp, Verdict};
 use crate::chaos::requests::{Deletion, OperatorRequests};
-use crate::timeline::{Desired, MonitorVersion, Pod, Timeline, ms};
+use crate::timeline::{Monitor, MonitorVersion, Owner, Pod, Timeline, ms};
 
 /// A request that took longer than this may have been given up by then.
 const LATE: Duration = Duration::from_millis(500);
 
 /// One deletion, by the spec that it may have relied on.
-struct Case<'a> {
+pub(super) struct Case<'a> {
     timeline: &'a Timeline,
     requests: &'a OperatorRequests,
     deletion: &'a Deletion,
@@ -52,37 +52,68 @@ pub(in crate::chaos) fn check_budgets(timeline: &Timeline, requests: &OperatorRe
 /// Returns by how many pods a deletion exceeded the budget of every spec that it may have relied on; none if that
 /// cannot be known.
 fn over_budget(timeline: &Timeline, requests: &OperatorRequests, deletion: &Deletion, pod: &Pod) -> Option<usize> {
+    let mut keepers = BTreeSet::new();
+    let has_budget = |monitor: &Monitor, version: &MonitorVersion| {
+        keepers.insert(monitor.name.clone());
+        version.allowed(0).is_some()
+    };
+    let over = |case: &Case<'_>| case.over(pod.owner.as_ref()?);
+    let least = least((timeline, requests), (deletion, pod), has_budget, over);
+    let late = deletion.received.duration_since(deletion.sent).is_ok_and(|time| time > LATE);
+    // One ConfigMonitor does not know that another has given up a request.
+    least.filter(|_| !late || keepers.len() == 1)
+}
+
+/// Returns the least that is counted by any spec on which a deletion may have relied; none if that cannot be known, or if
+/// one of them does not count.
+pub(super) fn least(
+    (timeline, requests): (&Timeline, &OperatorRequests),
+    (deletion, pod): (&Deletion, &Pod),
+    mut counts: impl FnMut(&Monitor, &MonitorVersion) -> bool,
+    count: impl Fn(&Case<'_>) -> Option<usize>,
+) -> Option<usize> {
     let ((at, _), ready) = (pod.deleted?, pod.ready.periods().next()?.0);
-    let (mut least, mut keepers): (Option<usize>, _) = (None, BTreeSet::new());
+    let mut least: Option<usize> = None;
     for monitor in timeline.monitors.values() {
         for version in monitor.recently(at, deletion.sent).filter(|version| version.selects(&pod.labels)) {
-            version.allowed(0)?;
-            keepers.insert(&monitor.name);
+            if !counts(monitor, version) {
+                return None;
+            }
             let Some(listed) = requests.listed(&version.query(), deletion.sent) else { continue };
             // The pod may not have been ready when it was listed, so that its deletion used no budget.
             if ready.ms >= ms(listed) || requests.has_overlap((listed, deletion.answered)) {
                 return None;
             }
-            let case = Case { timeline, requests, deletion, version, listed, at };
-            let over = case.over(pod.owner.as_ref()?)?;
-            least = Some(least.map_or(over, |least| least.min(over)));
+            let counted = count(&Case { timeline, requests, deletion, version, listed, at })?;
+            least = Some(least.map_or(counted, |least| least.min(counted)));
         }
     }
-    let late = deletion.received.duration_since(deletion.sent).is_ok_and(|time| time > LATE);
-    // One ConfigMonitor does not know that another has given up a request.
-    least.filter(|_| !late || keepers.len() == 1)
+    least
 }
 
 impl Case<'_> {
     /// Returns by how many pods the deletion of a pod of this owner exceeded the budget.
     fn over(&self, own: &str) -> Option<usize> {
         // The owner does not need the pod.
-        if self.desired(own).min()? == 0 {
+        let owner = self.timeline.owners.get(own)?;
+        let least = self.desired(owner).min()?;
+        if least == 0 {
             return Some(0);
         }
-        let desired = self.owners().into_iter().map(|owner| self.desired(owner).max().unwrap_or_default()).sum();
-        let least = |owner| (self.desired(owner).min().unwrap_or_default(), self.available(owner));
-        Some(missing(self.owners().into_iter().map(least)).saturating_sub(self.version.allowed(desired)?))
+        let missing = least.saturating_sub(self.available(|pod| pod.owner.as_deref() == Some(own)));
+        Some(missing.saturating_sub(self.version.allowed(self.desired(owner).max()?)?))
+    }
+
+    /// Returns how many available successors were lacking when this pod of a Deployment was deleted.
+    pub(super) fn lacking(&self, pod: &Pod, deployment: &String) -> Option<usize> {
+        let least = self.desired(self.timeline.deployments.get(deployment)?).min()?;
+        let is_ready = pod.ready.since(Moment { step: self.at, ms: u64::MAX }).is_some();
+        if pod.handed_over_at(self.at).is_none() {
+            return Some(least.min(usize::from(is_ready)));
+        }
+        let of = |pod: &Pod| self.timeline.deployment_of(pod);
+        let serves = |pod: &Pod| pod.handed_over_at(self.at).is_none() && of(pod) == Some(deployment);
+        Some(least.saturating_sub(self.available(serves)))
     }
 
     /// Returns the selected pods, up to this deletion.
@@ -91,28 +122,13 @@ impl Case<'_> {
         pods.filter(|(_, pod)| pod.born <= self.at && self.version.selects(&pod.labels))
     }
 
-    /// Returns the owners that the operator knows: of pods that existed when the restart began, or since.
-    fn owners(&self) -> BTreeSet<&str> {
-        let restart = &self.version.status["restart"];
-        let began = restart["podsResourceVersion"].as_str().and_then(|version| version.parse().ok()).unwrap_or(self.at);
-        let there = self.selected().filter(|(_, pod)| pod.deleted.is_none_or(|(gone, _)| gone >= began));
-        there.filter_map(|(_, pod)| pod.owner.as_deref()).collect()
-    }
-
     /// Returns the desired replicas of an owner since the list.
-    fn desired(&self, owner: &str) -> impl Iterator<Item = usize> {
-        let desired = self.timeline.owners.get(owner).into_iter().flat_map(|owner| &owner.desired).rev();
-        let mut over = false;
-        let since = desired.filter(|desired| desired.revision <= self.at).take_while(move |desired: &&Desired| {
-            let take = !over;
-            over = desired.observed < self.listed;
-            take
-        });
-        since.map(|desired| desired.pods)
+    fn desired(&self, owner: &Owner) -> impl Iterator<Item = usize> {
+        owner.desired_since(self.listed, self.at)
     }
 
-    fn available(&self, owner: &str) -> usize {
-        let its = self.selected().filter(|(_, pod)| pod.owner.as_deref() == Some(owner));
+    fn available(&self, is_its: impl Fn(&Pod) -> bool) -> usize {
+        let its = self.selected().filter(|(_, pod)| is_its(pod));
         its.filter(|(uid, pod)| self.is_available(pod) && !self.is_missed(uid, pod)).count()
     }
 

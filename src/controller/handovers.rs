@@ -1,0 +1,248 @@
+//! Looks after the pods that are handed over and that no restart holds: each is deleted or given back, whatever has
+//! happened to the restart, the ConfigMonitor or the process that has handed it over.
+//!
+//! One task for each namespace with such pods. All that it goes by is in the pods and in the ConfigMonitors.
+
+use std::collections::BTreeMap;
+use std::num::NonZeroU32;
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use tokio::sync::Notify;
+use tokio::time::{sleep, timeout};
+use tracing::{error, info, warn};
+
+use super::restart::{read_deployments, read_workload, remove};
+use super::shared::Shared;
+use crate::kube::backoff::Backoff;
+use crate::kube::client::{Permit, Preconditions};
+use crate::kube::error::{Cause, Error};
+use crate::kube::faults::Faults;
+use crate::kube::list::Selection;
+use crate::kube::names::is_dns_subdomain;
+use crate::kube::objects::{LabelledPod, Labels, Pod, REPLICA_SETS, SELECTS_HANDED_OVER};
+use crate::kube::{PODS, ServerTime};
+use crate::monitor::handover::{Claim, Fate, fate};
+use crate::monitor::restart::surge::{give_back, go_first};
+use crate::monitor::spec::Policy;
+use crate::monitor::{CONFIG_MONITORS, ConfigMonitor};
+
+/// How often pods are looked at that cannot go yet.
+const RECHECK: Duration = Duration::from_secs(5);
+/// How many pods are deleted or given back in one look, and how many ConfigMonitors are read.
+const MOST_AT_ONCE: usize = 32;
+/// The most bytes of labels that are kept of a pod. One with more is given back.
+const MAX_LABELS: usize = 16 << 10;
+/// The least time between two looks: each status that is written wakes the task.
+const PAUSE: Duration = Duration::from_millis(500);
+
+/// Wakes the task of a namespace.
+#[derive(Default)]
+pub(crate) struct Handovers {
+    bell: Notify,
+    has_task: AtomicBool,
+    are_left: AtomicBool,
+    /// The namespace has lost its label: nothing is changed there any more.
+    is_left_alone: AtomicBool,
+}
+
+impl Handovers {
+    /// A pod that is handed over has come or changed. Returns whether the namespace needs a task.
+    pub(crate) fn ring(&self) -> bool {
+        self.is_left_alone.store(false, Ordering::Relaxed);
+        self.bell.notify_one();
+        !self.has_task.swap(true, Ordering::Relaxed)
+    }
+
+    pub(crate) fn leave_alone(&self) {
+        self.is_left_alone.store(true, Ordering::Relaxed);
+    }
+
+    /// A ConfigMonitor has changed.
+    pub(crate) fn ring_if_any(&self) {
+        if self.are_left.load(Ordering::Relaxed) {
+            self.bell.notify_one();
+        }
+    }
+}
+
+/// Runs until the client is stopped. Goes on after a panic.
+pub(crate) async fn run(shared: Arc<Shared>) {
+    let work = async {
+        shared.limits.elected().await;
+        while AssertUnwindSafe(look_after(&shared)).catch_unwind().await.is_err() {
+            error!(namespace = shared.client.namespace(), "task for pods that are handed over panicked; restarting it");
+            sleep(RECHECK).await;
+        }
+    };
+    shared.client.stop().run_until_cancelled(work).await;
+}
+
+async fn look_after(shared: &Shared) {
+    let (mut backoff, mut faults) = (Backoff::default(), Faults::default());
+    let Handovers { bell, are_left, .. } = &shared.handovers;
+    loop {
+        let delay = match settle(shared).await {
+            Ok(are_some) => {
+                backoff.reset();
+                faults.recovered();
+                are_left.store(are_some, Ordering::Relaxed);
+                are_some.then_some(RECHECK)
+            }
+            Err(error) if error.cause == Cause::Stopped => return,
+            Err(error) => {
+                if faults.record(&error.cause).1 {
+                    warn!(namespace = shared.client.namespace(), %error, "pods that are handed over stay so");
+                }
+                Some(backoff.after_failure())
+            }
+        };
+        match delay {
+            Some(delay) => drop(timeout(delay, bell.notified()).await),
+            None => bell.notified().await,
+        }
+        sleep(PAUSE).await;
+    }
+}
+
+/// Deletes or gives back the pods that no restart holds. Returns whether some are left. A failure at one pod keeps none of
+/// the others.
+async fn settle(shared: &Shared) -> Result<bool, Error> {
+    let client = &shared.client;
+    let labels = Some(SELECTS_HANDED_OVER.to_owned());
+    let selection = Selection { resource: PODS, labels, name: None, metadata_only: false };
+    // Whoever may label pods may label many, and write much into them.
+    let keep = |LabelledPod { pod, labels }: LabelledPod| {
+        let is_own = shared.own_pod.as_ref() == Some(&pod.uid);
+        let is_one = pod.handed_over.is_some() && pod.gone_by.is_none() && !is_own;
+        is_one.then(|| HandedOverPod { pod, labels: labels.up_to(MAX_LABELS) })
+    };
+    let mut pods: Vec<HandedOverPod> = client.list(&selection, None, keep).await?.items.into_iter().flatten().collect();
+    // Those that cannot go yet do not keep the others from their turn.
+    fastrand::shuffle(&mut pods);
+    let (mut monitors, mut failure, mut oldest) = (BTreeMap::new(), None, None);
+    let (mut left, mut tried) = (pods.len(), 0);
+    for of in &pods {
+        oldest = oldest.into_iter().chain([of.since()]).min();
+        let (name, ..) = of.by();
+        if tried >= MOST_AT_ONCE || (monitors.len() >= MOST_AT_ONCE && !monitors.contains_key(name)) {
+            continue;
+        }
+        let settled = async {
+            if !monitors.contains_key(name) {
+                monitors.insert(name, monitor(shared, name).await?);
+            }
+            if of.claim(monitors.get(name).and_then(Option::as_ref)) == Claim::Held {
+                return Ok(false);
+            }
+            tried += 1;
+            settle_one(shared, of).await
+        };
+        match settled.await {
+            Ok(is_settled) => left -= usize::from(is_settled),
+            Err(error) if error.cause == Cause::Stopped => return Err(error),
+            Err(error) => failure = Some(error),
+        }
+    }
+    client.metrics().set_handed_over(client.namespace(), left, oldest.filter(|_| left > 0));
+    failure.map_or(Ok(left > 0), Err)
+}
+
+struct HandedOverPod {
+    pod: Pod,
+    labels: Labels,
+}
+
+impl HandedOverPod {
+    /// Returns what has handed the pod over: the name and the UID of the ConfigMonitor, its restart, and when.
+    fn by(&self) -> (&str, &str, &str, &str) {
+        let by = self.pod.handed_over.as_deref().map_or("", |handed_over| &handed_over.by);
+        let (name, rest) = by.split_once('/').unwrap_or_default();
+        let (uid, rest) = rest.split_once('/').unwrap_or_default();
+        let (restart, at) = rest.rsplit_once('/').unwrap_or_default();
+        (name, uid, restart, at)
+    }
+
+    fn claim(&self, found: Option<&ConfigMonitor>) -> Claim {
+        let (_, uid, restart, _) = self.by();
+        Claim::of(found, (uid, restart), &self.labels.to_map())
+    }
+
+    fn since(&self) -> ServerTime {
+        let (.., at) = self.by();
+        at.parse().map_or(self.pod.created, |at: ServerTime| at.max(self.pod.created))
+    }
+}
+
+async fn monitor(shared: &Shared, name: &str) -> Result<Option<ConfigMonitor>, Error> {
+    if !is_dns_subdomain(name) {
+        return Ok(None);
+    }
+    match shared.client.get(CONFIG_MONITORS, name).await {
+        Ok(answer) => Ok(Some(answer.value)),
+        Err(error) if error.cause.is_not_found() => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Returns whether the pod is deleted or given back. What decides is read once the change may be sent.
+async fn settle_one(shared: &Shared, of: &HandedOverPod) -> Result<bool, Error> {
+    let (client, HandedOverPod { pod, .. }) = (&shared.client, of);
+    let Some((to, permit)) = pod.handed_over.as_ref().map(|of| &of.to).zip(permit(shared).await?) else {
+        return Ok(false);
+    };
+    let monitor = monitor(shared, of.by().0).await?;
+    let claim = of.claim(monitor.as_ref());
+    if claim == Claim::Held {
+        return Ok(false);
+    }
+    let policy = monitor.and_then(|monitor| Policy::of(monitor.spec.as_deref()).ok());
+    let mut deployments = read_deployments(client, None, vec![Arc::clone(to)]).await?;
+    // The garbage collector deletes the pods of a Deployment that is gone.
+    let Some(deployment) = deployments.remove(to) else { return Ok(false) };
+    // 0 if it is gone.
+    let of_set = match &pod.controller {
+        Some(set) => read_workload(client, REPLICA_SETS, set).await?.map_or(0, |set| set.replicas as usize),
+        None => 0,
+    };
+    let min_ready = policy.as_ref().map_or(Duration::ZERO, |policy| policy.min_ready);
+    let done = match fate((pod, of.since()), claim, &deployment, of_set, (min_ready, client.server_now())) {
+        Fate::Stay => return Ok(false),
+        Fate::Delete => {
+            // Another process may have given it back meanwhile.
+            let only = Preconditions { uid: &pod.uid, resource_version: Some(&pod.version) };
+            let grace = policy.as_ref().and_then(|policy| policy.grace_period_seconds).map(NonZeroU32::get);
+            let how = (policy.map(|policy| policy.deletion_policy).unwrap_or_default(), grace);
+            remove(client, permit, &pod.name, only, how)
+                .await
+                .map(|()| info!(pod = &*pod.name, uid = pod.uid.as_str(), "pod deleted that was handed over"))
+        }
+        Fate::GiveBack(first) => {
+            let Some(patch) = give_back(pod) else { return Ok(false) };
+            for other in first.iter().filter(|other| !other.goes_first) {
+                match client.patch_pod(&permit, &other.name, &go_first(other)).await {
+                    Ok(_) => {}
+                    Err(error) if error.cause.is_not_found() => {}
+                    Err(error) => return Err(error),
+                }
+            }
+            let given = client.patch_pod(&permit, &pod.name, &patch).await;
+            given.map(|_| info!(pod = &*pod.name, uid = pod.uid.as_str(), "pod given back"))
+        }
+    };
+    match done {
+        Ok(()) => Ok(true),
+        // It has changed, and is looked at again.
+        Err(Error { cause: Cause::NotFound(_) | Cause::Conflict(_), .. }) => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// Returns the permission for a change, if the namespace is still served.
+async fn permit(shared: &Shared) -> Result<Option<Permit>, Error> {
+    let permit = shared.client.deletion_permit().await?;
+    Ok(Some(permit).filter(|_| !shared.handovers.is_left_alone.load(Ordering::Relaxed)))
+}

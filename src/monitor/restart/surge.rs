@@ -1,0 +1,202 @@
+//! Surge: a pod is handed over from its ReplicaSet to the Deployment, and serves until successors are available.
+//!
+//! The ReplicaSet creates another pod at once, and the Deployment's controller leaves alone what it controls directly.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use strum::IntoStaticStr;
+
+use super::budget::is_available;
+use super::plan::Plan;
+use super::standing::{OwnerStates, Sight};
+use crate::kube::objects::{
+    DELETION_COST, DEPLOYMENTS, HANDED_OVER, HANDED_OVER_BY, HANDED_OVER_FROM, HandedOver, LOWEST_COST, Owner, Pod,
+    REPLICA_SETS,
+};
+use crate::monitor::spec::Policy;
+
+/// The Deployments of the pods, as last read. One that is gone is missing.
+pub(crate) type Deployments = BTreeMap<Arc<Owner>, DeploymentState>;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct DeploymentState {
+    pub(crate) desired: usize,
+    /// How long a pod must be ready before it counts as available.
+    pub(crate) min_ready: Duration,
+    /// Its pods that are not selected.
+    pub(crate) others: Vec<Arc<Pod>>,
+    /// Whether its strategy lets two pods exist where one is desired.
+    pub(crate) may_surge: bool,
+    /// Whether some of its pods are of an earlier template.
+    pub(crate) is_rolling: bool,
+}
+
+/// How a ready pod may go.
+pub(super) enum Way<'a> {
+    /// By a deletion within the budget. Says why it cannot be handed over.
+    Deletion(Obstacle),
+    /// By handing it over. `or_deletion`: or by a deletion within the budget.
+    HandingOver { to: &'a Arc<Owner>, or_deletion: bool },
+    /// Later: something else is under way with its Deployment.
+    Later(Obstacle),
+}
+
+/// Why a pod is not handed over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, IntoStaticStr)]
+pub(crate) enum Obstacle {
+    #[strum(serialize = "spec.maxSurge is absent")]
+    NotWanted,
+    #[strum(serialize = "not of a Deployment's own ReplicaSet")]
+    NoDeployment,
+    #[strum(serialize = "the Deployment's strategy allows no surge")]
+    Strategy,
+    #[strum(serialize = "the Deployment is rolling out")]
+    Rollout,
+    #[strum(serialize = "other pods of the Deployment are handed over")]
+    Others,
+}
+
+/// The Deployments of the pods, counted.
+pub(super) struct Surge<'a> {
+    policy: &'a Policy,
+    owners: &'a OwnerStates,
+    counts: BTreeMap<&'a Arc<Owner>, Count<'a>>,
+}
+
+struct Count<'a> {
+    state: &'a DeploymentState,
+    /// Available pods that its ReplicaSets control.
+    available: usize,
+    handed_over: usize,
+    /// Whether one of these is none that this restart replaces: it is given back, or another ConfigMonitor deletes it.
+    has_strangers: bool,
+}
+
+impl<'a> Surge<'a> {
+    pub(super) fn of(sight: &Sight<'a>) -> Self {
+        let Sight { policy, owners, deployments, view, plan, .. } = *sight;
+        let count = |state| Count { state, available: 0, handed_over: 0, has_strangers: false };
+        let mut counts: BTreeMap<_, _> = deployments.iter().map(|(owner, state)| (owner, count(state))).collect();
+        let others = deployments.values().flat_map(|state| &state.others);
+        let all = view.pods.values().chain(others).filter(|pod| !deployments.is_empty() && pod.is_present());
+        for pod in all {
+            let Some(set) = &pod.controller else { continue };
+            let deployment = match (&pod.handed_over, owners.get(set)) {
+                (Some(handed_over), _) => Some(&handed_over.to),
+                (None, Some(state)) => state.controller.as_ref(),
+                // None of its pods is selected.
+                (None, None) => deployments.keys().find(|owner| set.is_of(REPLICA_SETS) && set.is_named_after(owner)),
+            };
+            let Some(count) = deployment.and_then(|deployment| counts.get_mut(deployment)) else { continue };
+            match pod.handed_over {
+                Some(_) => {
+                    count.handed_over += 1;
+                    count.has_strangers |= !plan.is_old(pod);
+                }
+                None => {
+                    let min_ready = policy.min_ready.max(count.state.min_ready);
+                    count.available += usize::from(is_available(pod, min_ready, view.at));
+                }
+            }
+        }
+        Self { policy, owners, counts }
+    }
+
+    /// Returns how a ready pod may go that is not handed over.
+    pub(super) fn way(&self, pod: &Pod) -> Way<'a> {
+        let Some(surge) = self.policy.max_surge else { return Way::Deletion(Obstacle::NotWanted) };
+        let state = pod.controller.as_ref().and_then(|owner| self.owners.get(owner));
+        let named = state.filter(|state| state.is_named_after_controller);
+        let controller = named.and_then(|state| state.controller.as_ref());
+        match controller.and_then(|to| self.counts.get_key_value(to)) {
+            Some((_, count)) if !count.state.may_surge => Way::Deletion(Obstacle::Strategy),
+            Some((_, count)) if count.state.is_rolling => Way::Later(Obstacle::Rollout),
+            Some((_, count)) if count.has_strangers => Way::Later(Obstacle::Others),
+            Some((to, _)) => Way::HandingOver { to, or_deletion: !surge.is_alone },
+            None => Way::Deletion(Obstacle::NoDeployment),
+        }
+    }
+
+    /// Returns the pods that are not handed over although `maxSurge` is set, with what is in the way.
+    pub(super) fn obstacles(&self, pods: &[&'a Pod]) -> Vec<(&'a str, Obstacle)> {
+        let surging = pods.iter().filter(|pod| self.policy.max_surge.is_some() && pod.handed_over.is_none());
+        let obstacle = |pod: &&&'a Pod| match self.way(pod) {
+            Way::Deletion(obstacle) | Way::Later(obstacle) => Some((&*pod.name, obstacle)),
+            Way::HandingOver { .. } => None,
+        };
+        surging.filter_map(|pod| obstacle(&pod)).collect()
+    }
+
+    /// Hands one more pod over to this Deployment, if there is room.
+    pub(super) fn take_room(&mut self, to: &Arc<Owner>) -> bool {
+        let Some((surge, count)) = self.policy.max_surge.zip(self.counts.get_mut(to)) else { return false };
+        let is_there = count.handed_over < surge.of(count.state.desired);
+        count.handed_over += usize::from(is_there);
+        is_there
+    }
+
+    /// Returns whether a pod that is handed over may be deleted: without all such pods, enough others are available. What
+    /// the ReplicaSet of the pod desires says nothing about that, as a rollout may be under way.
+    pub(super) fn may_end(&self, HandedOver { to, .. }: &HandedOver) -> bool {
+        let Some(Count { state, available, .. }) = self.counts.get(to) else { return false };
+        let is_alone = self.policy.max_surge.is_some_and(|surge| surge.is_alone);
+        let most = self.policy.max_unavailable.filter(|_| !is_alone);
+        let allowed = most.map_or(0, |most| most.of_owner.of(state.desired));
+        !state.may_surge || available + allowed >= state.desired
+    }
+}
+
+/// Returns the Deployments that must be read: those to which pods are handed over, or may be.
+pub(super) fn deployments<'a>(
+    policy: &Policy,
+    plan: &Plan,
+    pods: impl Iterator<Item = &'a Arc<Pod>>,
+    owners: &OwnerStates,
+) -> Vec<Arc<Owner>> {
+    let of_pod = |pod: &Arc<Pod>| match (&pod.handed_over, &pod.controller) {
+        (Some(handed_over), _) => Some(Arc::clone(&handed_over.to)),
+        (None, Some(set)) if policy.max_surge.is_some() && plan.is_old(pod) => owners.get(set)?.controller.clone(),
+        _ => None,
+    };
+    let all: BTreeSet<_> = pods.filter_map(of_pod).filter(|owner| owner.is_of(DEPLOYMENTS)).collect();
+    all.into_iter().collect()
+}
+
+/// The PATCH that hands a pod over to a Deployment, if the pod has not changed.
+pub(crate) fn hand_over(pod: &Pod, to: &Owner, by: &str) -> Value {
+    let from = pod.controller.as_deref();
+    let source = from.map(|from| format!("{}/{}", from.name, from.uid.as_str()));
+    let labels = json!({ HANDED_OVER: "true" });
+    let annotations = json!({ HANDED_OVER_FROM: source, HANDED_OVER_BY: by });
+    swap(pod, from, to, &labels, &annotations)
+}
+
+/// The PATCH that gives a pod that is handed over back to its ReplicaSet, if the pod has not changed.
+pub(crate) fn give_back(pod: &Pod) -> Option<Value> {
+    let (from, to) = (&pod.handed_over.as_ref()?.to, pod.controller.as_ref()?);
+    let (labels, annotations) = (json!({ HANDED_OVER: null }), json!({ HANDED_OVER_FROM: null, HANDED_OVER_BY: null }));
+    Some(swap(pod, Some(from), to, &labels, &annotations))
+}
+
+/// The PATCH by which a ReplicaSet with too many pods deletes this one before other ready ones.
+pub(crate) fn go_first(pod: &Pod) -> Value {
+    let annotations = json!({ DELETION_COST: LOWEST_COST });
+    json!({ "metadata": { "uid": pod.uid, "annotations": annotations } })
+}
+
+fn swap(pod: &Pod, from: Option<&Owner>, to: &Owner, labels: &Value, annotations: &Value) -> Value {
+    let Owner { api_version, kind, name, uid } = to;
+    let mut owners =
+        vec![json!({ "apiVersion": api_version, "kind": kind, "name": name, "uid": uid, "controller": true })];
+    owners.extend(from.map(|from| json!({ "$patch": "delete", "uid": from.uid })));
+    json!({ "metadata": {
+        "uid": pod.uid,
+        "resourceVersion": pod.version,
+        "labels": labels,
+        "annotations": annotations,
+        "ownerReferences": owners,
+    } })
+}

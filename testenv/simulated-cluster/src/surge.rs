@@ -1,0 +1,179 @@
+//! Pods that are handed over: the PATCH, the Deployment, and what `maxSurge` allows.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rules::budget::{allowed_of_owner, surge};
+use serde::Deserialize;
+
+use crate::api::{Answer, Fact};
+use crate::ledger::{Caller, Seen};
+use crate::objects::{self, HANDED_OVER_BY, HANDED_OVER_FROM};
+use crate::state::{ClusterState, DEPLOYMENT, Deployment, OwnerKind, Pod};
+
+#[derive(Deserialize)]
+struct PodPatch {
+    metadata: PatchedMetadata,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct PatchedMetadata {
+    uid: String,
+    resource_version: Option<String>,
+    #[serde(default)]
+    labels: BTreeMap<String, Option<String>>,
+    #[serde(default)]
+    annotations: BTreeMap<String, Option<String>>,
+    #[serde(default)]
+    owner_references: Vec<PatchedOwner>,
+}
+
+#[derive(Deserialize)]
+struct PatchedOwner {
+    kind: Option<String>,
+    name: Option<String>,
+    controller: Option<bool>,
+}
+
+impl ClusterState {
+    /// Carries out a strategic merge patch of a pod: its controller, our label and annotations, and its deletion cost.
+    pub(crate) fn patch(&mut self, caller: &Caller, name: &str, body: &[u8]) -> Answer {
+        let PodPatch { metadata } = serde_json::from_slice(body).expect("a patch of a pod");
+        let Some(index) = self.pods.iter().position(|pod| *pod.name == *name) else { return Answer::not_found() };
+        let pod = &self.pods[index];
+        if metadata.resource_version.is_some_and(|version| version != pod.version.to_string()) {
+            return Answer::conflict("the object has been modified");
+        }
+        if *metadata.uid != *pod.uid {
+            return Answer::status(422, "Invalid", "metadata.uid: Invalid value: field is immutable", "");
+        }
+        let patched = |pod: &Pod| (pod.controller.clone(), pod.handed_over.clone(), pod.deletion_cost);
+        let (before, kind) = (patched(pod), pod.controller.as_ref().map(|owner| owner.kind));
+        let mut labels = (*pod.labels).clone();
+        for (key, value) in metadata.labels {
+            match value {
+                Some(value) => drop(labels.insert(key, value)),
+                None => drop(labels.remove(&key)),
+            }
+        }
+        let annotation = |key: &str| metadata.annotations.get(key).cloned().flatten();
+        if let Some(cost) = annotation("controller.kubernetes.io/pod-deletion-cost") {
+            self.pods[index].deletion_cost = cost.parse().expect("a cost");
+        }
+        let controller = metadata.owner_references.iter().find(|owner| owner.controller == Some(true));
+        match controller.map(|owner| (owner.kind.as_deref(), owner.name.as_deref())) {
+            Some((Some("Deployment"), Some(DEPLOYMENT))) => {
+                let annotations =
+                    [HANDED_OVER_FROM, HANDED_OVER_BY].map(|key| annotation(key).expect("our annotation"));
+                if !self.ledger.knows_of_no_rollout(caller) {
+                    self.ledger.improper.push(format!("{name} is handed over, perhaps during a rollout"));
+                }
+                let over_budget = self.over_surge(caller, index);
+                self.hand_over(index, annotations);
+                let (at, id) = (self.moment(), self.pods[index].id);
+                self.ledger.record_handing_over(at, caller, id, over_budget);
+            }
+            Some((Some("ReplicaSet"), Some(_))) if kind == Some(OwnerKind::ReplicaSet) => {}
+            Some((Some("ReplicaSet"), Some(name))) => match self.owner_by_name(name) {
+                Some(owner) => {
+                    self.give_back(index, owner);
+                    let (at, id) = (self.moment(), self.pods[index].id);
+                    self.ledger.record_giving_back(at, caller, id);
+                }
+                None => self.ledger.improper.push(format!("{name} is no ReplicaSet")),
+            },
+            None => {}
+            other => self.ledger.improper.push(format!("a pod gets the controller {other:?}")),
+        }
+        // A patch without a change makes no new version.
+        if labels != *self.pods[index].labels || patched(&self.pods[index]) != before {
+            self.store_edited(index, Arc::new(labels));
+        }
+        let version = self.pod_store.get(name).expect("it was stored");
+        Answer::ok(self.pod_store.json(version, false), Some(Fact::Patched))
+    }
+
+    pub(crate) fn get_deployment(&mut self, name: &str) -> Answer {
+        if name != DEPLOYMENT || self.deployment.is_gone {
+            return Answer::not_found();
+        }
+        let (status, deployment) = (self.deployment_status(), &self.deployment);
+        let is_rolling = status.generation < deployment.generation || status.updated < status.all;
+        let fact = Some(Fact::Deployment { is_rolling });
+        Answer::ok(objects::deployment(deployment, status, self.ledger.min_ready), fact)
+    }
+
+    /// Returns the pods of the Deployment's ReplicaSets that are available by any clock, or by what this task has sent at
+    /// the same time, without this one. Pods must have been ready for `min_ready` seconds, or for what the Deployment says
+    /// if that is longer.
+    fn available_beside(&self, caller: &Caller, id: usize, min_ready: u32) -> usize {
+        let least = Duration::from_secs(self.ledger.min_ready.max(min_ready).into()).saturating_sub(self.ledger.skew);
+        let overtaking = self.ledger.overtaking(caller, self.ms);
+        let is_its = |pod: &&Pod| {
+            let owner = pod.controller.as_ref().filter(|owner| owner.kind == OwnerKind::ReplicaSet);
+            owner.is_some_and(|owner| self.owner_by_name(owner.name).is_some())
+        };
+        let counts = |pod: &&Pod| {
+            let since = pod.ready.map(|ready| self.ledger.pods[pod.id].ready_by_node(ready));
+            let is_ready = since.is_some_and(|since| u128::from(self.ms - since) >= least.as_millis());
+            let is_available = is_ready && !pod.finished && pod.gone_by.is_none();
+            pod.id != id && (is_available || overtaking.contains(&pod.id))
+        };
+        self.pods.iter().filter(is_its).filter(counts).count()
+    }
+
+    /// Returns by how many pods handing this pod over exceeds `maxSurge`, as far as its sender can know.
+    fn over_surge(&self, caller: &Caller, index: usize) -> usize {
+        let Some((seen, _)) = self.ledger.goes_by(caller) else { return 0 };
+        let is_one = |pod: &&Pod| pod.is_handed_over() && pod.gone_by.is_none() && !pod.finished;
+        let others = self.pods.iter().filter(is_one).filter(|pod| pod.id != self.pods[index].id).count();
+        (others + 1).saturating_sub(surge(seen.spec.max_surge.as_ref(), self.deployment.replicas))
+    }
+
+    /// Returns by how many pods the deletion of an available pod exceeds what `maxSurge` allows.
+    pub(crate) fn over_surge_by_deletion(&self, caller: &Caller, id: usize) -> usize {
+        let Some((seen, _)) = self.ledger.goes_by(caller) else { return 0 };
+        let Seen { spec, .. } = &*seen;
+        if caller.grounds.iter().any(|grounds| grounds.seen.spec.max_surge.is_none()) {
+            return 0;
+        }
+        let Some(pod) = self.pods.iter().find(|pod| pod.id == id && pod.ready.is_some()) else { return 0 };
+        let is_of_a_set = pod.controller.as_ref().is_some_and(|owner| owner.kind == OwnerKind::ReplicaSet);
+        let is_named = is_of_a_set && pod.controller.as_ref().is_some_and(|it| self.owner_by_name(it.name).is_some());
+        let Deployment { is_gone, replicas, may_surge, .. } = self.deployment;
+        if is_gone || !may_surge || spec.max_surge.is_none() || !(is_named || pod.is_handed_over()) {
+            return 0;
+        }
+        let is_alone = spec.max_unavailable.is_none();
+        if !pod.is_handed_over() {
+            return usize::from(is_alone);
+        }
+        let allowed = if is_alone { 0 } else { allowed_of_owner(spec.max_unavailable.as_ref(), replicas) };
+        let min_ready = spec.min_ready_seconds.unwrap_or(0);
+        replicas.saturating_sub(self.available_beside(caller, id, min_ready) + allowed)
+    }
+
+    /// Deletes a pod that is handed over and that no restart holds.
+    pub(crate) fn end_by_itself(&mut self, caller: &Caller, id: usize) -> Answer {
+        let Deployment { replicas, may_surge, .. } = self.deployment;
+        // Another that a restart hands over meanwhile serves, too.
+        let serves = |pod: &&Pod| pod.is_handed_over() && pod.id != id && pod.ready.is_some() && pod.gone_by.is_none();
+        let others = self.pods.iter().filter(serves).count();
+        let lacking = replicas.saturating_sub(self.available_beside(caller, id, 0) + others);
+        let pod = self.pods.iter().find(|pod| pod.id == id);
+        let is_free = pod.is_some_and(|pod| pod.ready.is_none() || pod.finished) || !may_surge || lacking == 0;
+        if !is_free && self.ledger.knows_everything(caller) {
+            self.ledger.improper.push(format!("pod {id} is deleted, and {lacking} successors are not available"));
+        }
+        if pod.is_some_and(|pod| !pod.is_handed_over()) {
+            self.ledger.improper.push(format!("pod {id} is deleted, and is not handed over"));
+        }
+        let at = self.moment();
+        self.ledger.ends.push((at, id));
+        self.terminate(id, None);
+        let body = r#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Success"}"#;
+        Answer::ok(body.to_owned(), None)
+    }
+}

@@ -1,0 +1,383 @@
+//! With `maxSurge` a pod serves until its successor is available, and is given back whatever happens: on a real control
+//! plane, with the shipped rights and the shipped policy.
+
+use std::time::Duration;
+
+use anyhow::{bail, ensure};
+use serde_json::{Value, json};
+use testenv::fixture::{APP, NAME, file, message_of};
+use testenv::{Answer, Client, DEADLINE, Operator, eventually};
+use tokio::sync::OnceCell;
+use tokio::time::sleep;
+
+use crate::availability::Observer;
+use crate::eviction::disruption_budget;
+use crate::policies::is_checked;
+use crate::refusal::Refusal;
+use crate::test_namespace::{TestNamespace, control_plane, only_on_own_nodes};
+
+const LABEL: &str = "magalix.com/handed-over=true";
+
+static IN_FORCE: OnceCell<()> = OnceCell::const_new();
+
+/// Gives an operator the rights of `deploy/surge`, with the policy in force.
+async fn allow(ns: &TestNamespace) {
+    IN_FORCE.get_or_init(put_policy_in_force).await;
+    let kubectl = control_plane().await.kubectl();
+    kubectl.ok(&["apply", "-n", &ns.namespace, "-f", &file("deploy/surge/role/role.yml")]).await.unwrap();
+}
+
+/// Once for all tests: who applies what another has just created fails.
+async fn put_policy_in_force() {
+    let control_plane = control_plane().await;
+    control_plane.kubectl().ok(&["apply", "-f", &file("deploy/surge/policy.yml")]).await.unwrap();
+    is_checked(control_plane, "configmonitor-operator-surge").await;
+}
+
+fn surging_operator(ns: &TestNamespace) -> Operator {
+    ns.operator_at(&ns.proxy.url(), &["--surge"])
+}
+
+/// Pods of a Deployment, followed, and a ConfigMonitor that hands over one at a time.
+async fn surging(replicas: usize, more: Value) -> (TestNamespace, Observer, Operator) {
+    let (ns, observer) = TestNamespace::observed(replicas).await;
+    allow(&ns).await;
+    let operator = surging_operator(&ns);
+    let mut spec = json!({"maxUnavailable": null, "maxSurge": 1, "quietPeriodSeconds": 0});
+    spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    ns.monitor(NAME, spec).await;
+    // A pod that is as young as the edit may have read it, and a revert would replace it: times are whole seconds.
+    sleep(Duration::from_secs(3)).await;
+    (ns, observer, operator)
+}
+
+/// Waits until so many pods are handed over.
+async fn handed_over(ns: &TestNamespace, count: usize) {
+    eventually("pods are handed over", DEADLINE, async || {
+        let pods = ns.pods(LABEL).await;
+        let status = ns.client.get(&ns.path("configmonitors", NAME)).await?.body["status"].clone();
+        ensure!(pods.len() == count, "{pods:?}: {status}");
+        Ok(())
+    })
+    .await
+    .unwrap();
+}
+
+/// Begins a restart that has handed over one pod, whose successor does not get ready.
+async fn half_way(ns: &TestNamespace) -> Refusal<'_> {
+    let refusal = ns.keep_new_pods_from_getting_ready().await;
+    ns.edit(NAME, "two").await;
+    handed_over(ns, 1).await;
+    refusal
+}
+
+/// Waits until only these pods are left, and none is handed over.
+async fn only(ns: &TestNamespace, before: &std::collections::BTreeMap<String, String>) {
+    eventually("the pods are back", DEADLINE, async || {
+        let pods = ns.pods(APP).await;
+        ensure!(pods == *before, "{pods:?}");
+        Ok(())
+    })
+    .await
+    .unwrap();
+    handed_over(ns, 0).await;
+}
+
+#[tokio::test]
+async fn no_pod_is_missing_at_any_moment_and_the_deployment_is_left_alone() {
+    let (ns, observer, _operator) = surging(3, json!({})).await;
+    let (before, generation) =
+        (ns.pods(APP).await, ns.get("deployments", NAME).await["metadata"]["generation"].clone());
+    ns.edit(NAME, "two").await;
+    let settled = ns.settled(NAME, "UpToDate").await;
+    ns.replaced(APP, &before).await;
+    let seen = observer.end(&settled).await;
+    assert_eq!((seen.most_missing(), seen.gone().len()), (0, 3));
+    assert_eq!(ns.get("deployments", NAME).await["metadata"]["generation"], generation);
+    let patched = ns.requests().unwrap().into_iter().filter(|entry| entry["verb"] == "patch").count();
+    assert_eq!((patched, ns.deletions().unwrap()), (3, 3));
+}
+
+#[tokio::test]
+async fn content_that_no_pod_gets_ready_with_takes_down_nothing_and_going_back_gives_the_pods_back() {
+    let (ns, observer, _operator) = surging(2, json!({"progressDeadlineSeconds": 5})).await;
+    let before = ns.pods(APP).await;
+    let refusal = ns.keep_new_pods_from_getting_ready().await;
+    ns.edit(NAME, "two").await;
+    let stalled = ns.settled(NAME, "ProgressDeadlineExceeded").await;
+    assert_eq!(stalled["status"]["restart"]["handedOver"], 1);
+    assert!(message_of(&stalled, "Stalled").contains("handed over: "), "{}", stalled["status"]);
+    ns.edit(NAME, "one").await;
+    only(&ns, &before).await;
+    let settled = ns.settled(NAME, "UpToDate").await;
+    refusal.lift().await;
+    assert_eq!(observer.end(&settled).await.most_missing(), 0);
+}
+
+#[tokio::test]
+async fn the_pods_of_a_config_monitor_that_is_deleted_meanwhile_are_given_back_by_the_next_process() {
+    let (ns, _observer, operator) = surging(2, json!({})).await;
+    let before = ns.pods(APP).await;
+    let _refusal = half_way(&ns).await;
+    drop(operator);
+    ns.delete("configmonitors", NAME).await;
+    let _next = surging_operator(&ns);
+    only(&ns, &before).await;
+}
+
+/// The window is closed when the other content comes.
+#[tokio::test]
+async fn a_pod_that_is_not_selected_any_more_or_whose_restart_is_superseded_is_given_back() {
+    let far_away = json!({"windows": [{"schedule": "0 0 29 2 *", "durationSeconds": 60}]});
+    for (edit, content) in [(json!({"podSelector": {"app": "other"}}), "two"), (far_away, "three")] {
+        let (ns, _observer, _operator) = surging(2, json!({})).await;
+        let before = ns.pods(APP).await;
+        let _refusal = half_way(&ns).await;
+        ns.patch("configmonitors", NAME, json!({"spec": edit})).await;
+        ns.edit(NAME, content).await;
+        only(&ns, &before).await;
+    }
+}
+
+#[tokio::test]
+async fn two_config_monitors_hand_over_one_pod_between_them_which_stays_so_while_they_are_suspended() {
+    let (ns, _observer, _operator) = surging(2, json!({})).await;
+    ns.monitor("second", json!({"maxUnavailable": null, "maxSurge": 1, "quietPeriodSeconds": 0})).await;
+    let _refusal = half_way(&ns).await;
+    for name in [NAME, "second"] {
+        ns.patch("configmonitors", name, json!({"spec": {"suspend": true}})).await;
+        ns.settled(name, "Suspended").await;
+    }
+    sleep(Duration::from_secs(8)).await;
+    handed_over(&ns, 1).await;
+    let patched = ns.requests().unwrap().into_iter().filter(|entry| entry["verb"] == "patch").count();
+    assert_eq!((patched, ns.deletions().unwrap()), (1, 0));
+}
+
+#[tokio::test]
+async fn once_the_deployment_wants_no_two_pods_the_one_that_is_handed_over_ends() {
+    let (ns, _observer, _operator) = surging(2, json!({})).await;
+    let _refusal = half_way(&ns).await;
+    ns.patch("deployments", NAME, json!({"spec": {"strategy": {"type": "Recreate", "rollingUpdate": null}}})).await;
+    handed_over(&ns, 0).await;
+    assert!(ns.deletions().unwrap() > 0);
+}
+
+#[tokio::test]
+async fn the_only_replica_under_a_disruption_budget_is_restarted_by_eviction() {
+    let (ns, observer, _operator) = surging(1, json!({"deletionPolicy": "Evict"})).await;
+    disruption_budget(&ns, NAME, json!({"minAvailable": 1})).await;
+    let before = ns.pods(APP).await;
+    ns.edit(NAME, "two").await;
+    let settled = ns.settled(NAME, "UpToDate").await;
+    ns.replaced(APP, &before).await;
+    assert_eq!(observer.end(&settled).await.most_missing(), 0);
+}
+
+/// Neither adopts a pod that has one controller at every moment.
+#[tokio::test]
+async fn other_controllers_that_select_the_pods_take_none() {
+    let (ns, observer, _operator) = surging(2, json!({})).await;
+    let before = ns.pods(APP).await;
+    let pod = json!({"nodeSelector": {"is": "nowhere"}, "containers": [{"name": "app", "image": "app"}]});
+    for (resource, count) in [("replicasets", json!({"replicas": 0})), ("daemonsets", json!({}))] {
+        let mut spec = count;
+        spec["selector"] = json!({"matchLabels": {"app": NAME}});
+        spec["template"] = json!({"metadata": {"labels": {"app": NAME}}, "spec": pod});
+        ns.create(resource, json!({"metadata": {"name": "other"}, "spec": spec})).await;
+    }
+    ns.edit(NAME, "two").await;
+    let settled = ns.settled(NAME, "UpToDate").await;
+    ns.replaced(APP, &before).await;
+    let seen = observer.end(&settled).await;
+    assert_eq!((seen.most_missing(), seen.gone().len()), (0, 2));
+}
+
+/// The ReplicaSet would rather delete a pod that shares its node with another, and one that has been ready for less long.
+#[tokio::test]
+async fn pods_that_share_a_node_come_back_and_their_ready_successor_goes() {
+    let (ns, observer) = TestNamespace::observed(0).await;
+    allow(&ns).await;
+    let nodes = ns.own_nodes(&ns.namespace, 2).await;
+    placed_deployment(&ns, 2, json!({"schedulerName": "nobody"})).await;
+    for _ in 0..2 {
+        bind_next(&ns, &nodes[0]).await;
+    }
+    let before = ns.ready_pods(APP, 2).await;
+    let _operator = surging_operator(&ns);
+    ns.monitor(NAME, json!({"maxUnavailable": null, "maxSurge": 1, "minReadySeconds": 600})).await;
+    sleep(Duration::from_secs(3)).await;
+    ns.edit(NAME, "two").await;
+    handed_over(&ns, 1).await;
+    bind_next(&ns, &nodes[1]).await;
+    ns.ready_pods(APP, 3).await;
+    ns.edit(NAME, "one").await;
+    only(&ns, &before).await;
+    assert_eq!(observer.end(&ns.get("configmonitors", NAME).await).await.most_missing(), 0);
+}
+
+/// With a budget as well, a pod goes for a successor that waits for its node.
+#[tokio::test]
+async fn where_each_node_takes_one_pod_a_budget_as_well_gets_the_restart_through() {
+    let (ns, observer) = TestNamespace::observed(0).await;
+    allow(&ns).await;
+    ns.own_nodes(&ns.namespace, 3).await;
+    let apart = json!([{"labelSelector": {"matchLabels": {"app": NAME}}, "topologyKey": "kubernetes.io/hostname"}]);
+    let affinity = json!({"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": apart}});
+    placed_deployment(&ns, 3, json!({"affinity": affinity})).await;
+    let before = ns.ready_pods(APP, 3).await;
+    let _operator = surging_operator(&ns);
+    ns.monitor(NAME, json!({"maxUnavailable": 1, "maxSurge": 1})).await;
+    ns.edit(NAME, "two").await;
+    let settled = ns.settled(NAME, "UpToDate").await;
+    ns.replaced(APP, &before).await;
+    assert_eq!(observer.end(&settled).await.most_missing(), 1);
+}
+
+#[tokio::test]
+async fn after_bad_content_and_a_new_image_the_old_pod_serves_until_those_of_the_image_are_available() {
+    let (ns, _observer, _operator) = surging(1, json!({})).await;
+    let before = ns.pods(APP).await;
+    let refusal = half_way(&ns).await;
+    let image = json!([{"name": "app", "image": "another"}]);
+    ns.patch("deployments", NAME, json!({"spec": {"template": {"spec": {"containers": image}}}})).await;
+    eventually("a pod of each image waits", DEADLINE, async || {
+        let pods = ns.pods(APP).await;
+        ensure!(pods.len() == 3 && before.iter().all(|old| pods.get(old.0) == Some(old.1)), "{pods:?}");
+        Ok(())
+    })
+    .await
+    .unwrap();
+    refusal.lift().await;
+    ns.edit(NAME, "three").await;
+    ns.settled(NAME, "UpToDate").await;
+    ns.replaced(APP, &before).await;
+    handed_over(&ns, 0).await;
+}
+
+/// A policy of the cluster may want pods to have a ReplicaSet.
+#[tokio::test]
+async fn what_admission_says_against_handing_over_is_in_the_message() {
+    let (ns, _observer, _operator) = surging(2, json!({})).await;
+    let before = ns.pods(APP).await;
+    let (pod, _) = before.first_key_value().unwrap();
+    let refusal = ns.refuse_other_owners(pod).await;
+    ns.edit(NAME, "two").await;
+    ns.settled(NAME, "DeletionRefused").await;
+    ns.messages_have(&["patch pod", "not for now"]).await;
+    assert_eq!(ns.pods(APP).await, before, "a pod that may not be handed over is not deleted instead");
+    refusal.lift().await;
+    ns.settled(NAME, "UpToDate").await;
+}
+
+/// Creates a Deployment whose pods run on the nodes of their own only.
+async fn placed_deployment(ns: &TestNamespace, replicas: usize, more: Value) {
+    let mut pod = json!({"containers": [{"name": "app", "image": "app"}]});
+    only_on_own_nodes(&mut pod, &ns.namespace);
+    pod.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    let spec = json!({"replicas": replicas, "selector": {"matchLabels": {"app": NAME}},
+        "template": {"metadata": {"labels": {"app": NAME}}, "spec": pod}});
+    ns.create("deployments", json!({"metadata": {"name": NAME}, "spec": spec})).await;
+}
+
+/// Binds a pod that has no node yet to this one, as its scheduler would.
+async fn bind_next(ns: &TestNamespace, node: &str) {
+    eventually("a pod waits for its scheduler", DEADLINE, async || {
+        let pods = ns.client.list(&ns.path("pods", &format!("?labelSelector={APP}"))).await?;
+        let Some(pod) = pods.iter().find(|pod| pod["spec"]["nodeName"].is_null()) else { bail!("{} pods", pods.len()) };
+        let name = pod["metadata"]["name"].as_str().unwrap();
+        let binding = json!({"apiVersion": "v1", "kind": "Binding", "metadata": {"name": name},
+            "target": {"apiVersion": "v1", "kind": "Node", "name": node}});
+        ns.client.create(&ns.path("pods", &format!("{name}/binding")), &binding).await?.ok()?;
+        Ok(())
+    })
+    .await
+    .unwrap();
+}
+
+#[tokio::test]
+async fn without_the_component_the_config_monitor_says_what_is_missing() {
+    let ns = TestNamespace::with_pods(1).await;
+    let _operator = ns.operator().await;
+    ns.monitor(NAME, json!({"maxUnavailable": null, "maxSurge": 1, "quietPeriodSeconds": 0})).await;
+    ns.edit(NAME, "two").await;
+    let forbidden = ns.settled(NAME, "Forbidden").await;
+    assert!(message_of(&forbidden, "Stalled").contains("deploy/surge"), "{}", forbidden["status"]);
+}
+
+/// Whoever has the operator's token can hand pods over, and nothing else.
+#[tokio::test]
+async fn the_policy_refuses_every_other_change_of_a_pod() {
+    let ns = TestNamespace::with_pods(2).await;
+    allow(&ns).await;
+    let other = ns.get("deployments", NAME).await;
+    ns.create_deployment("other", 1, &json!({"app": "other"})).await;
+    let (name, _) = ns.pods(APP).await.pop_first().unwrap();
+    let pod = ns.get("pods", &name).await;
+    let set = &pod["metadata"]["ownerReferences"][0];
+    let owner = |kind: &str, name: &Value, uid: &Value| json!({"apiVersion": "apps/v1", "kind": kind, "name": name, "uid": uid, "controller": true});
+    let deployment = owner("Deployment", &other["metadata"]["name"], &other["metadata"]["uid"]);
+    let gone = json!({"$patch": "delete", "uid": set["uid"]});
+    let operator = Client::new(&ns.proxy.url());
+    let path = ns.path("pods", &name);
+    let patch = async |metadata: Value| -> anyhow::Result<Answer> {
+        operator.strategic_patch(&format!("{path}?dryRun=All"), &json!({"metadata": metadata})).await
+    };
+    // It takes a moment until the policy is in force.
+    eventually("the policy holds", DEADLINE, async || {
+        let answer = patch(json!({"labels": {"a": "b"}})).await?;
+        ensure!(answer.status == 403, "{} {}", answer.status, answer.body);
+        Ok(())
+    })
+    .await
+    .unwrap();
+    let refused = [
+        (json!({"labels": {"a": "b"}}), "of the labels"),
+        (json!({"labels": {"app": null}}), "of the labels"),
+        (json!({"labels": {"magalix.com/handed-over": "x"}}), "of the labels"),
+        (json!({"annotations": {"a": "b"}}), "of the annotations"),
+        (json!({"annotations": {"controller.kubernetes.io/pod-deletion-cost": "1"}}), "of the annotations"),
+        (json!({"finalizers": ["a.example.com/b"]}), "the finalizers"),
+        (json!({"ownerReferences": [gone]}), "may hand a pod over only"),
+        (
+            json!({"ownerReferences": [gone, owner("Deployment", &json!("other"), &other["metadata"]["uid"])]}),
+            "may hand a pod over only",
+        ),
+        (
+            json!({"ownerReferences": [gone, owner("ReplicaSet", &json!("other-1"), &set["uid"])]}),
+            "may hand a pod over only",
+        ),
+        (
+            json!({"ownerReferences": [gone, owner("StatefulSet", &json!(NAME), &other["metadata"]["uid"])]}),
+            "may hand a pod over only",
+        ),
+        (
+            json!({"ownerReferences": [json!({"apiVersion": "v1", "kind": "ConfigMap", "name": NAME, "uid": "u"})]}),
+            "no owner of a pod but",
+        ),
+    ];
+    for (metadata, why) in refused {
+        let answer = patch(metadata.clone()).await.unwrap();
+        assert_eq!(answer.status, 403, "{metadata}: {}", answer.body);
+        assert!(answer.body["message"].as_str().unwrap().contains(why), "{metadata}: {}", answer.body);
+    }
+    let image = json!({"spec": {"containers": [{"name": "app", "image": "another"}]}});
+    let answer = operator.strategic_patch(&path, &image).await.unwrap();
+    assert_eq!(answer.status, 403, "{}", answer.body);
+    let rights = "--resource=pods/status,pods/ephemeralcontainers";
+    let kubectl = control_plane().await.kubectl();
+    kubectl.ok(&["create", "role", "more", "--verb=patch", rights, "-n", &ns.namespace]).await.unwrap();
+    ns.bind("more", &ns.namespace).await;
+    let token = control_plane().await.service_account_token(&ns.namespace, "configmonitor-operator").await.unwrap();
+    let proxy = control_plane().await.proxy_with(&token, &[]).await.unwrap();
+    let debugger = json!({"spec": {"ephemeralContainers": [{"name": "a", "image": "another"}]}});
+    let subresources = [("status", json!({"status": {"phase": "Failed"}})), ("ephemeralcontainers", debugger)];
+    for (subresource, body) in subresources {
+        let answer = Client::new(&proxy.url()).strategic_patch(&format!("{path}/{subresource}"), &body).await.unwrap();
+        assert_eq!(answer.status, 403, "{}", answer.body);
+        assert!(answer.body["message"].as_str().unwrap().contains("no subresource of a pod"), "{}", answer.body);
+    }
+    let swap = json!({"labels": {"magalix.com/handed-over": "true"}, "ownerReferences": [gone, deployment],
+        "annotations": {"magalix.com/handed-over-by": "a/b", "controller.kubernetes.io/pod-deletion-cost": "-2147483648"}});
+    patch(swap).await.unwrap().ok().unwrap();
+}

@@ -1,0 +1,217 @@
+//! The rules about pods that are handed over, and examples.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use simulated_cluster::ledger::{Ledger, PodRecord};
+use simulated_cluster::network::Process::{First, Second};
+use simulated_cluster::network::{Fate, RequestKind};
+use simulated_cluster::state::{Owners, Pace};
+
+use crate::examples::{SETTINGS, play_well, spec, story};
+use crate::player::Played;
+use crate::story::Move::{
+    self, DeleteDeployment, DeleteMonitor, Edit as EditContent, LetSurge, NewPodsStayUnready, Request, RollOut, Scale,
+    Start, Stop, Wait,
+};
+use crate::story::{AT_ONCE, Edit, PodCount, Pods, Story, Windows};
+
+/// At most `maxSurge` pods of a Deployment are handed over at a time.
+pub(crate) fn never_over_max_surge(ledger: &Ledger) -> Result<(), String> {
+    match ledger.handed_over.iter().find(|it| it.over_budget > 0) {
+        Some(it) => Err(format!("never over maxSurge: at {:?} pod {:?}", it.at, ledger.pods[it.pod])),
+        None => Ok(()),
+    }
+}
+
+/// No pod is handed over twice for the same restart, unless a restore has undone that, or it was not selected in between.
+pub(crate) fn none_is_handed_over_twice(ledger: &Ledger) -> Result<(), String> {
+    let mut seen = BTreeSet::new();
+    for it in &ledger.handed_over {
+        let restarts = it.grounds.iter().filter_map(|grounds| {
+            let begun = grounds.seen.status.begun()?;
+            let restores = ledger.restored.iter().filter(|at| **at < it.at).count();
+            let specs = ledger.books[grounds.book].specs.iter().filter(|(at, _)| *at < it.at).count();
+            let tier = |labels: &Arc<BTreeMap<String, String>>| labels.get("tier").cloned();
+            let labels = ledger.pods[it.pod].labels.iter().filter(|(at, _)| *at < it.at);
+            let mut tiers: Vec<_> = labels.map(|(_, labels)| tier(labels)).collect();
+            tiers.dedup();
+            Some((grounds.book, format!("{:?}", begun.which()), it.pod, restores, specs, tiers))
+        });
+        let restarts: Vec<_> = restarts.collect();
+        if !restarts.is_empty() && restarts.into_iter().all(|restart| !seen.insert(restart)) {
+            return Err(format!("at {:?} pod {:?} is handed over again", it.at, ledger.pods[it.pod]));
+        }
+    }
+    Ok(())
+}
+
+/// Once all is at rest, no pod is left that is handed over.
+pub(crate) fn none_is_left(ledger: &Ledger) -> Result<(), String> {
+    let is_left = |pod: &&PodRecord| pod.ended.is_none() && pod.handed_over.last().is_some_and(|(_, is_over)| *is_over);
+    match ledger.pods.iter().find(is_left) {
+        Some(pod) => Err(format!("in the end {pod:?} is still handed over")),
+        None => Ok(()),
+    }
+}
+
+const EDIT: Move = EditContent(SETTINGS, 'b');
+const BACK: Move = EditContent(SETTINGS, 'a');
+const STUCK: Move = NewPodsStayUnready(true);
+const SURGE: [Move; 2] = [spec(Edit::MaxUnavailable(None)), spec(Edit::MaxSurge(Some(PodCount::Pods(1))))];
+
+/// Two pods, 1 and 2, of a Deployment. Their successors have the next numbers.
+fn surging(moves: &[Move]) -> Story {
+    let pace = Pace { creation: 50, readiness: 2000, termination: 1000 };
+    let moves = [&SURGE[..], &[Wait(200)], moves, &[Wait(1)]].concat();
+    Story { surges: true, owners: Owners::One, pace, ..story(&moves) }
+}
+
+/// Returns which pods were handed over (+), given back (-) and deleted by the operator (x) in time.
+fn events(story: &Story) -> String {
+    let Played { ledger, moves, .. } = play_well(story);
+    let end = moves.last().map_or(0, |(ms, ..)| *ms);
+    let mut events = Vec::new();
+    for (number, pod) in ledger.pods.iter().enumerate() {
+        let sign = |is_over: &bool| if *is_over { '+' } else { '-' };
+        events.extend(pod.handed_over.iter().map(|(at, is_over)| (*at, format!("{}{number}", sign(is_over)))));
+    }
+    events.extend(ledger.deletions.iter().map(|deletion| (deletion.at, format!("x{}", deletion.pod))));
+    events.extend(ledger.ends.iter().map(|(at, pod)| (*at, format!("x{pod}"))));
+    events.retain(|(at, _)| at.ms <= end);
+    events.sort();
+    let events: Vec<String> = events.into_iter().map(|(_, event)| event).collect();
+    events.join(" ")
+}
+
+fn surges(moves: &[Move]) -> String {
+    events(&surging(moves))
+}
+
+#[test]
+fn a_pod_is_handed_over_and_deleted_once_its_successor_is_available() {
+    assert_eq!(surges(&[EDIT, Wait(30_000)]), "+1 x1 +2 x2");
+    assert_eq!(surges(&[STUCK, EDIT, Wait(30_000)]), "+1", "without one, the old pods serve on");
+    assert_eq!(surges(&[spec(Edit::Evict(true)), EDIT, Wait(30_000)]), "+1 x1 +2 x2");
+}
+
+#[test]
+fn with_a_budget_as_well_pods_are_handed_over_and_deleted_at_once() {
+    let both = spec(Edit::MaxUnavailable(Some(PodCount::Pods(1))));
+    assert_eq!(surges(&[both, Wait(200), EDIT, Wait(30_000)]), "x1 +2 x2");
+}
+
+/// The owner that is no Deployment has a quarter of its pods, at least one, as its budget.
+#[test]
+fn what_cannot_surge_goes_by_the_default_budget() {
+    let story = Story { owners: Owners::Usual, ..surging(&[EDIT, Wait(30_000)]) };
+    let all = events(&story);
+    assert!(all.contains("+4") && all.contains("+5") && !all.contains("+6"), "{all}");
+    assert_eq!(all.matches('x').count(), 5, "{all}");
+    assert_eq!(surges(&[LetSurge(false), EDIT, Wait(30_000)]), "x1 x2", "the strategy allows none");
+}
+
+#[test]
+fn content_that_goes_back_gives_the_pods_back_and_takes_down_nothing() {
+    // A pod that is not ready serves nobody.
+    assert_eq!(surges(&[STUCK, EDIT, Wait(20_000), BACK, Wait(20_000)]), "+1 x3 -1");
+}
+
+/// The successor is ready when the old pod is given back, and would stay if it had no lower cost.
+#[test]
+fn the_successor_with_other_content_goes_first() {
+    let held = Request(First, RequestKind::GetMonitor, 3, Fate::LateAnswer(4000));
+    let moves = [spec(Edit::MinReady(60)), EDIT, Wait(5000), held, BACK, Wait(30_000)];
+    assert_eq!(surges(&moves), "+1 -1");
+}
+
+#[test]
+fn a_pod_that_is_not_selected_any_more_is_given_back() {
+    assert_eq!(surges(&[STUCK, EDIT, Wait(5000), spec(Edit::Select(Pods::Back)), Wait(20_000)]), "+1 -1");
+}
+
+#[test]
+fn the_pods_of_a_deleted_config_monitor_are_given_back_by_this_process_or_the_next() {
+    assert_eq!(surges(&[STUCK, EDIT, Wait(5000), DeleteMonitor(0), Wait(20_000)]), "+1 -1");
+    let unseen = [STUCK, EDIT, Wait(5000), Stop(First), DeleteMonitor(0), Wait(100), Start(First), Wait(20_000)];
+    assert_eq!(surges(&unseen), "+1 -1");
+}
+
+#[test]
+fn a_suspended_restart_keeps_its_pods_handed_over() {
+    let suspend = spec(Edit::Suspend(true));
+    assert_eq!(surges(&[EDIT, Wait(500), suspend, Wait(30_000)]), "+1");
+    for other in ['a', 'c'] {
+        assert_eq!(surges(&[EDIT, Wait(500), suspend, EditContent(SETTINGS, other), Wait(30_000)]), "+1");
+    }
+}
+
+/// The window is closed when the other content comes.
+#[test]
+fn a_superseded_restart_deletes_what_has_a_successor_and_gives_back_what_has_none() {
+    let closed = spec(Edit::Windows(Windows::FarAway));
+    let other = EditContent(SETTINGS, 'c');
+    assert_eq!(surges(&[EDIT, Wait(500), closed, other, Wait(1000)]), "+1 -1");
+    let refused = Move::Lasting(RequestKind::Delete, Some(Fate::Refused));
+    let lifted = Move::Lasting(RequestKind::Delete, None);
+    assert_eq!(surges(&[refused, EDIT, Wait(5000), closed, other, Wait(500), lifted, Wait(20_000)]), "+1 x1");
+    // The successor has not been ready for long enough.
+    let long = spec(Edit::MinReady(60));
+    assert_eq!(surges(&[long, EDIT, Wait(10_000), closed, other, Wait(20_000)]), "+1 -1");
+}
+
+/// The deletion is under way while the Deployment is scaled up and another process gives the pod back.
+#[test]
+fn a_late_deletion_does_not_delete_a_pod_that_was_given_back() {
+    let refused = Move::Lasting(RequestKind::Delete, Some(Fate::Refused));
+    let lifted = Move::Lasting(RequestKind::Delete, None);
+    let closed = spec(Edit::Windows(Windows::FarAway));
+    let late = Request(First, RequestKind::Delete, 1, Fate::Late(20_000));
+    let before = [refused, EDIT, Wait(5000), closed, EditContent(SETTINGS, 'c'), Wait(500), lifted, late, Wait(8000)];
+    let moves = [&before[..], &[STUCK, Scale(0, 4), Start(Second), Wait(30_000)]].concat();
+    assert_eq!(surges(&moves), "+1 -1");
+}
+
+#[test]
+fn a_deployment_that_may_not_surge_any_more_has_its_pods_deleted() {
+    assert_eq!(surges(&[STUCK, EDIT, Wait(5000), LetSurge(false), Wait(12_000)])[..5], *"+1 x1");
+}
+
+/// Neither the ReplicaSet that a rollout scales down nor the one that has no pods says whether a pod may go.
+#[test]
+fn during_a_rollout_no_pod_is_handed_over_and_what_is_stays_until_enough_others_are_available() {
+    let during = surges(&[STUCK, RollOut, Wait(500), EDIT, Wait(20_000)]);
+    assert_eq!(during, "x3", "it is not ready");
+    assert_eq!(surges(&[STUCK, EDIT, Wait(500), RollOut, Wait(20_000)]), "+1");
+    assert_eq!(surges(&[STUCK, EDIT, Wait(500), Scale(0, 0), Wait(20_000)])[..5], *"+1 x1");
+}
+
+/// The ReplicaSet that is orphaned deletes the successor, which is not ready, and its pods go within the default budget.
+#[test]
+fn a_deployment_that_is_deleted_takes_its_pods_along_or_leaves_them_to_its_replica_set() {
+    let with = |orphans| surges(&[STUCK, EDIT, Wait(5000), DeleteDeployment { orphans }, Wait(20_000)]);
+    assert_eq!((with(false), with(true)), ("+1".to_owned(), "+1 -1 x1".to_owned()));
+}
+
+#[test]
+fn the_status_of_a_deployment_may_be_late() {
+    let late = |moves: &[Move]| events(&Story { status_lag: 3000, ..surging(moves) });
+    assert_eq!(late(&[EDIT, Wait(30_000)]), "+1 x1 +2 x2");
+    assert_eq!(late(&[STUCK, RollOut, Wait(100), EDIT, Wait(20_000)]), "x3", "the rollout is not in its numbers yet");
+}
+
+#[test]
+fn a_patch_whose_answer_is_lost_hands_over_no_other_pod() {
+    for fate in [Fate::AnswerLost, Fate::CrashAfter, Fate::CrashBefore, Fate::Late(3000), Fate::NotSent] {
+        let all = surges(&[Request(First, RequestKind::Patch, 1, fate), EDIT, Wait(40_000)]);
+        assert_eq!(all, "+1 x1 +2 x2", "{fate:?}");
+    }
+}
+
+#[test]
+fn two_config_monitors_of_a_deployment_have_one_surge() {
+    let [quarter, one] = [Edit::MaxUnavailable(None), Edit::MaxSurge(Some(PodCount::Pods(1)))];
+    let moves = [Move::Spec(1, quarter), Move::Spec(1, one), STUCK, EDIT, Wait(20_000)];
+    let story = Story { monitors: vec![(0, AT_ONCE), (0, AT_ONCE)], ..surging(&moves) };
+    assert_eq!(events(&story).matches('+').count(), 1);
+}
