@@ -363,6 +363,33 @@ fn content_that_a_restore_undoes_is_read_again() {
     assert_eq!(played.ledger.deletions.len(), 0);
 }
 
+/// The second process reads the content that is back before the first one has written that it was gone.
+#[test]
+fn pods_keep_content_that_another_process_finds_reverted_within_the_quiet_period() {
+    let late = Request(First, RequestKind::GetConfigMap, 1, Fate::LateAnswer(20_000));
+    let moves = [Wait(50), EditContent(SETTINGS, 'c'), Wait(5), late, KillPod(1), Start(Second)];
+    let moves = [&moves[..], &[EditContent(SETTINGS, 'a'), Wait(100)]].concat();
+    let pace = Pace { creation: 0, readiness: 5000, termination: 20_000 };
+    for seed in 0..20 {
+        let story = Story { seed, monitors: vec![(1, AT_ONCE)], nodes: 600, pace, ..story(&moves) };
+        play_well(&story);
+    }
+}
+
+/// A restart was interrupted by content that a pod had read, and the restore has undone the interruption.
+#[test]
+fn pods_keep_content_that_came_after_the_backup() {
+    let deleted = [Wait(10), EditSecondKey(OTHER, 'b'), Wait(10), DeleteConfigMap(SETTINGS), Wait(1000), Move::BackUp];
+    let read = [Spec(0, Edit::QuietPeriod(3)), EditContent(SETTINGS, 'b'), Wait(200), EditContent(SETTINGS, 'a')];
+    let story = story(&[&[Wait(200)][..], &deleted, &read, &[Move::Restore]].concat());
+    let pace = Pace { creation: 700, readiness: 5000, termination: 3000 };
+    let monitors = vec![(0, Some(PodCount::Pods(1)))];
+    let story = Story { owners: Owners::Odd, both: 1, min_ready: 2, monitors, pace, ..story };
+    let ledger = play_well(&story).ledger;
+    let stale = stale_pods(&ledger, &ledger.books[0]);
+    assert!(stale.iter().any(|(_, exception)| *exception == Some(Exception::CameAndWentUnnoted)), "{stale:?}");
+}
+
 /// The ConfigMap did not exist before the restore and does not exist again. A pod of the backup has read it in between.
 #[test]
 fn an_absence_from_before_a_restore_counts_anew() {

@@ -92,16 +92,20 @@ fn came_and_went(
     let last = known.iter().rposition(|reading| reading.of_part(part) == Some(now))?;
     let Some(left) = known[last + 1..].iter().find(|reading| !reading.is_outdone_by(known[last])) else {
         let was_read = book.readings.iter().any(|reading| meanwhile(&reading));
-        // Whatever was not written down in an interruption, the restart has ended with it.
-        let is_interrupted =
-            book.writes.iter().rfind(|write| write.at < gone).is_some_and(|write| write.after.interrupted().is_some());
+        // Whatever was not written down in an interruption, the restart has ended with it, unless a restore has undone
+        // what was written.
+        let last = book.writes.iter().rfind(|write| write.at < gone).filter(|write| write.undone.is_none());
+        let is_interrupted = last.is_some_and(|write| write.after.interrupted().is_some());
         return match was_read {
             true => (!is_interrupted).then_some(Exception::CameAndWentUnnoted),
             false => Some(Exception::CameAndWentUnread),
         };
     };
-    // Of two answers the second one may have been received first, and been combined with what was there before.
-    let is_later = |reading: &&Reading| reading.at > until && reading.recorded > left.recorded;
+    // Of two answers the second one may have been received first, and been combined with what was there before. Another
+    // process may have read the content that came back before the first one had written down what it had read.
+    let is_of_another = |reading: &Reading| reading.life != left.life && reading.at > left.at;
+    let is_later =
+        |reading: &&Reading| reading.at > until && (reading.recorded > left.recorded || is_of_another(reading));
     let back = book.kept(part).filter(is_later).find(|reading| reading.of_part(part) == Some(now))?;
     // `an_interruption_ends_by_the_status` judges whether the content was back in time.
     // Another source may come back only later.

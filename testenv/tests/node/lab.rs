@@ -14,7 +14,7 @@ use testenv::binaries::Binaries;
 use testenv::fixture::relative;
 use testenv::node::pack_image;
 use testenv::process::printed;
-use testenv::{Client, Kubectl, Node, RunDir, eventually, is_ready, project};
+use testenv::{Client, Kubectl, Node, RunDir, eventually, is_ready};
 use tokio::sync::{Mutex, MutexGuard, OnceCell};
 use tokio::time::timeout;
 
