@@ -285,6 +285,15 @@ fn pods_are_listed_again_after_each_reading_that_could_not_be_recorded() {
     assert_eq!(exceptions(&[begins, returns].concat()), []);
 }
 
+/// The pod has no labels as the restart begins, and has them again later.
+#[test]
+fn a_pod_that_lost_its_labels_for_the_beginning_is_not_counted() {
+    let edited = [spec(Edit::Select(Pods::Front)), Wait(200), EditContent(SETTINGS, 'b'), Wait(200), Relabel(8, None)];
+    let moves = [&edited[..], &[Wait(1500), Relabel(8, Some("front")), Wait(60_000)]].concat();
+    let pace = Pace { creation: 0, readiness: 5000, termination: 20_000 };
+    (0..10).for_each(|seed| _ = play_well(&Story { seed, monitors: vec![(1, AT_ONCE)], pace, ..story(&moves) }));
+}
+
 /// The selector has come to select more pods since, and the process that resumes the restart has not seen its
 /// beginning.
 #[test]

@@ -317,10 +317,14 @@ fn the_pods_that_remain_were_there(ledger: &Ledger, book: &Book) -> Result<(), S
                 && selection.matches(pod.labels_at(list))
                 && pod.is_restartable(&write.spec)
         };
+        // A pod that had lost its labels as the restart began is not part of it.
+        let began = book.start_of(begun).and_then(|start| start.listed.max(start.shared)).unwrap_or(list);
+        let is_part = |pod: &PodRecord| selection.matches(pod.labels_at(began));
         let counts = |at: Moment| {
             let there = ledger.pods.iter().filter(is_old).filter(|pod| pod.gone.is_none_or(|gone| gone > at));
             let there: Vec<_> = there.filter(|pod| pod.was_selected(&write.spec, at)).collect();
-            there.iter().filter(|pod| pod.is_left(at.ms, ledger.skew)).count()..=there.len()
+            let is_left = |pod: &&&PodRecord| pod.is_left(at.ms, ledger.skew) && is_part(pod);
+            there.iter().filter(is_left).count()..=there.len()
         };
         // The list with which a watch begins may overtake the write. The lists of other content say nothing to a restart
         // that this content interrupts.
