@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
@@ -189,6 +190,15 @@ pub(crate) struct LabelledPod {
     pub(crate) labels: Labels,
 }
 
+/// A pod with its labels, and its spec as JSON.
+#[derive(Deserialize)]
+#[serde(from = "PodAnswer<Option<Box<RawValue>>>")]
+pub(crate) struct WholePod {
+    pub(crate) pod: Pod,
+    pub(crate) labels: Labels,
+    pub(crate) spec: Option<Box<RawValue>>,
+}
+
 /// The labels of an object as JSON.
 #[derive(Default, Deserialize)]
 #[serde(transparent)]
@@ -284,8 +294,10 @@ pub(crate) fn position(error: &serde_json::Error) -> String {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct PodAnswer {
+struct PodAnswer<S: Default = IgnoredAny> {
     metadata: PodMetadata,
+    #[serde(default)]
+    spec: S,
     #[serde(default)]
     status: PodStatus,
 }
@@ -540,9 +552,17 @@ impl From<PodAnswer> for LabelledPod {
     }
 }
 
-impl From<PodAnswer> for Pod {
-    fn from(answer: PodAnswer) -> Self {
-        let PodAnswer { metadata, status } = answer;
+impl From<PodAnswer<Option<Box<RawValue>>>> for WholePod {
+    fn from(mut answer: PodAnswer<Option<Box<RawValue>>>) -> Self {
+        let labels = std::mem::take(&mut answer.metadata.labels);
+        let spec = std::mem::take(&mut answer.spec);
+        Self { pod: answer.into(), labels, spec }
+    }
+}
+
+impl<S: Default> From<PodAnswer<S>> for Pod {
+    fn from(answer: PodAnswer<S>) -> Self {
+        let PodAnswer { metadata, status, .. } = answer;
         let ready = condition(&status.conditions, "Ready", "True");
         let controller = controller(metadata.owner_references);
         let (controller, handed_over) = match metadata.annotations.handed_over(controller.as_ref()) {

@@ -1,12 +1,13 @@
 //! What a reading of the sources means for the record, and what to do about the record now.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::content::{ContentHash, UnknownHash};
 use super::hold::{Hold, may_begin};
 use super::source::{Contents, Source, SourceName};
-use super::spec::Policy;
+use super::spec::{PodScope, Policy};
 use super::status::{Begun, Canary, CanaryState, Restart, SourceStatus, Status, Why};
 use crate::kube::{ResourceVersion, ServerTime};
 
@@ -254,6 +255,7 @@ fn observe_settled(policy: &Policy, status: &Status, look: &Look, moment: Moment
         return Ok((Finding::Unchanged, None));
     }
     let quiet = Quiet::begin(&contents, newest.at, moment.now, false);
+    let referring_to = (policy.pod_scope == PodScope::Referring).then(|| next.changed(&contents));
     next.restart = Some(Box::new(Restart {
         contents,
         observed_at: newest.at,
@@ -263,6 +265,7 @@ fn observe_settled(policy: &Policy, status: &Status, look: &Look, moment: Moment
         revert: false,
         request: None,
         request_taken_over: false,
+        referring_to,
         begun: None,
     }));
     Ok((Finding::Modified, Some(quiet)))
@@ -300,7 +303,7 @@ fn observe_pending(policy: &Policy, quiet: Option<Quiet>, look: &Look, moment: M
         next.restart = None;
         return Ok((Finding::Undone, None));
     }
-    supersede(&quiet, moment, next)?;
+    supersede(policy, &quiet, moment, next)?;
     Ok((finding, Some(quiet)))
 }
 
@@ -363,7 +366,7 @@ fn observe_under_way(policy: &Policy, quiet: Option<Quiet>, look: &Look, moment:
     }
     if is_over {
         quiet.counts_from = quiet.content.1;
-        supersede(&quiet, moment, next)?;
+        supersede(policy, &quiet, moment, next)?;
     }
     Ok((finding, Some(quiet)))
 }
@@ -480,7 +483,7 @@ fn change(status: &Status, contents: &Contents) -> Result<Finding, UnknownHash> 
 }
 
 /// Puts a pending restart for other content in the place of a restart.
-fn supersede(quiet: &Quiet, moment: Moment, next: &mut Status) -> Result<(), UnknownHash> {
+fn supersede(policy: &Policy, quiet: &Quiet, moment: Moment, next: &mut Status) -> Result<(), UnknownHash> {
     let Some(restart) = next.restart.as_deref() else { return Ok(()) };
     // The request of a restart that has begun is for all pods, so the next restart takes it over, and is no revert.
     let request = restart.request.clone().filter(|_| restart.begun.is_some() || restart.request_taken_over);
@@ -495,10 +498,32 @@ fn supersede(quiet: &Quiet, moment: Moment, next: &mut Status) -> Result<(), Unk
         true => (restart.interrupted_at().unwrap_or(quiet.content.1), None),
         false => (restart.since, first_list),
     };
-    let following =
-        Restart { since, since_pods_resource_version, revert, request, request_taken_over, ..quiet.follow(restart) };
+    let referring_to = referring_to(policy, restart, &quiet.content.0);
+    let following = Restart {
+        since,
+        since_pods_resource_version,
+        revert,
+        request,
+        request_taken_over,
+        referring_to,
+        ..quiet.follow(restart)
+    };
     next.supersede(following, moment.server_now);
     Ok(())
+}
+
+/// Returns the sources of which a pod must refer to one, for a restart with these contents that follows another one. There
+/// is one list of pods for all of them, so what had changed before counts, too. Nobody knows what has interrupted a
+/// restart that has begun. One that follows a restart for all pods is for all pods.
+fn referring_to(policy: &Policy, before: &Restart, contents: &Contents) -> Option<Vec<SourceName>> {
+    let former = before.referring_to.as_ref().filter(|_| policy.pod_scope == PodScope::Referring)?;
+    let is_new = |(name, hash): &(&SourceName, &ContentHash)| before.contents.get(name) != Some(*hash);
+    let changed: Vec<SourceName> = match before.begun {
+        None => contents.iter().filter(is_new).map(|(name, _)| name.clone()).collect(),
+        Some(_) => policy.sources.iter().map(|source| source.name.clone()).collect(),
+    };
+    let all: BTreeSet<SourceName> = changed.into_iter().chain(former.iter().cloned()).collect();
+    Some(all.into_iter().collect()).filter(|all: &Vec<SourceName>| all.len() <= MAX_KNOWN_SOURCES)
 }
 
 /// Returns what to do about a record that the last look has updated.
@@ -539,7 +564,11 @@ pub fn decide(
     }
     let restart = match (known, request) {
         (None, None) => return Decision::Settled,
-        (Some(restart), None) => restart.clone(),
+        (Some(restart), None) => {
+            // The scope may have been edited since.
+            let is_scoped = policy.pod_scope == PodScope::Referring && restart.request.is_none();
+            Restart { referring_to: restart.referring_to.clone().filter(|_| is_scoped), ..restart.clone() }
+        }
         (_, Some(request)) => requested(policy, status, look, request, server_now),
     };
     // Only a change has a quiet period.
@@ -586,6 +615,7 @@ fn requested(policy: &Policy, status: &Status, look: &Look, request: &Arc<str>, 
         revert: false,
         request: Some(Arc::clone(request)),
         request_taken_over: false,
+        referring_to: None,
         begun: None,
     }
 }

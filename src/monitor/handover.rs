@@ -51,8 +51,8 @@ impl Claim {
             _ if policy.suspend => Self::Held,
             Some(restart) if restart.identity().as_deref() == Some(identity) => Self::Held,
             Some(restart) if restart.revert => Self::Reverted(restart.since),
-            // The one for other content replaces it, too.
-            Some(restart) if restart.begun.is_some() => Self::Held,
+            // The one for other content replaces it, too, unless the pod refers to none of its sources.
+            Some(restart) if restart.begun.is_some() && restart.referring_to.is_none() => Self::Held,
             _ => Self::Over,
         }
     }

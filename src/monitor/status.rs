@@ -49,7 +49,7 @@ pub struct Status {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pods: Option<usize>,
     /// How many selected pods with earlier content were skipped at the last change.
-    #[serde(skip_serializing_if = "is_zero")]
+    #[serde(skip_serializing_if = "is_default")]
     pub skipped: usize,
     /// Which pods were skipped and why, as text for users.
     #[serde(skip_serializing_if = "String::is_empty")]
@@ -114,15 +114,19 @@ pub struct Restart {
     pub since_pods_resource_version: Option<ResourceVersion>,
     /// Whether the content is back to what pods had been restarted for. Only pods created since `since` are then
     /// restarted.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub revert: bool,
     /// The request that the restart handles, as the value of the annotation. Without a change of content, the request
     /// is its only reason.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub request: Option<Arc<str>>,
     /// Whether this restart for other content has taken the request over from the restart that it follows.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub request_taken_over: bool,
+    /// The sources of which a pod must refer to one to be restarted: those that have changed. Absent: the restart is for
+    /// all selected pods, and so is one with a request. Fixed once the restart begins.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub referring_to: Option<Vec<SourceName>>,
     /// What is known since the restart began. Absent while it is pending.
     #[serde(flatten)]
     pub begun: Option<Begun>,
@@ -155,7 +159,7 @@ pub struct Begun {
     #[serde(default)]
     pub deleted: usize,
     /// How many of the remaining pods are handed over.
-    #[serde(default, skip_serializing_if = "is_zero")]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub handed_over: usize,
     /// How many pods are gone or terminating, of how many, for a column.
     #[serde(default)]
@@ -233,7 +237,7 @@ pub struct Entry {
     /// How the restart ended.
     pub result: Outcome,
     /// Whether the restart was requested. One for other content that took a request over was not.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub requested: bool,
 }
 
@@ -269,9 +273,8 @@ pub struct Condition {
     pub message: Cow<'static, str>,
 }
 
-#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
-fn is_zero(number: &usize) -> bool {
-    *number == 0
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
 }
 
 fn word<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Cow<'static, str>, D::Error> {
@@ -587,6 +590,7 @@ mod tests {
             revert: false,
             request: None,
             request_taken_over: false,
+            referring_to: None,
             begun: None,
         };
         let mut status = Status::default();

@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 use simulated_cluster::cluster::Cluster;
 use simulated_cluster::content::data;
 use simulated_cluster::network::{Network, Process};
-use simulated_cluster::state::{ClusterState, Owners, Pace, Setting};
+use simulated_cluster::state::{ClusterState, Owners, Pace, References, Setting};
 use simulated_cluster::{Connection, NAMESPACE};
 use testenv::fixture::{Fixture, file, install_crd, start_proxy};
 use testenv::{ControlPlane, DEADLINE, Proxy, eventually};
@@ -346,8 +346,8 @@ impl Simulated {
         let pace = Pace { creation: NEVER, readiness: NEVER, termination: NEVER };
         let (skew, lag, nodes) = (0, 0, 0);
         let (min_ready, status_lag, secret, optional) = (0, 0, false, false);
-        let owners = Owners::Usual;
-        let setting = Setting { owners, pace, skew, lag, nodes, min_ready, status_lag, secret, optional };
+        let (owners, references) = (Owners::Usual, References::Both);
+        let setting = Setting { owners, pace, skew, lag, nodes, min_ready, status_lag, references, secret, optional };
         let (cluster, client) = runtime.block_on(async {
             let cluster = Cluster::new(ClusterState::new(vec![spec()], setting, Network::new(1, 500, 4)));
             let life = cluster.state().network.begin_life(Process::First);

@@ -59,7 +59,8 @@ fn is_baked(
     let selection = Selection::parse(begun.pod_selector.as_deref());
     let managed = || ledger.pods.iter().filter(|pod| pod.nature == Nature::Managed);
     let is_old = |pod: &&PodRecord| {
-        pod.born < list && pod.gone.is_none_or(|gone| gone > list) && selection.matches(pod.labels_at(list))
+        let was_there = pod.born < list && pod.gone.is_none_or(|gone| gone > list);
+        was_there && selection.matches(pod.labels_at(list)) && pod.is_meant(begun)
     };
     // A pod that has lost its labels since the list is not part of the restart.
     let is_left =
@@ -134,7 +135,8 @@ pub(crate) fn the_canaries_go_first(ledger: &Ledger, deletion: &Deletion, ground
     let (at, selection) = (listed.unwrap_or(deletion.at), Selection::parse(begun.pod_selector.as_deref()));
     let managed = || ledger.pods.iter().filter(|pod| pod.nature == Nature::Managed);
     let is_there = |pod: &&PodRecord, at: Moment| pod.born < at && pod.ended.is_none_or(|ended| ended > at);
-    let is_old = |pod: &&PodRecord| is_there(pod, list) && selection.matches(pod.labels_at(list));
+    let is_old =
+        |pod: &&PodRecord| is_there(pod, list) && selection.matches(pod.labels_at(list)) && pod.is_meant(begun);
     // Pods that others replaced before the list with which the restart began are not part of it.
     let begins = ledger.books[grounds.book].writes.iter().rfind(|write| write.at < deletion.at && write.begins());
     let began = begins.and_then(|write| write.listed);

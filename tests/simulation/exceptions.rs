@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use configmonitor_operator::kube::ServerTime;
+use configmonitor_operator::monitor::spec::PodScope;
 use rules::{A_SECOND, Moment};
 use simulated_cluster::content::{Content, Data, Source};
 use simulated_cluster::ledger::{Book, Ledger, Owed, Reading, Write, differ};
@@ -46,8 +47,14 @@ pub(crate) fn excuse(ledger: &Ledger, book: &Book, source: Source, now: Content,
     if owed.contains(&Owed::LeftAlone) {
         return Some(Exception::LeftAlone);
     }
-    let others = source.parts().filter(|part| source.of_part(*part, content) != source.of_part(*part, now));
-    let excuses = others.map(|part| {
+    let others = || source.parts().filter(|part| source.of_part(*part, content) != source.of_part(*part, now));
+    // The scope has been edited since.
+    let end = Moment { step: u64::MAX, ms: u64::MAX };
+    let has_been_scoped = book.specs_between(read_at, end).any(|spec| spec.pod_scope == Some(PodScope::Referring));
+    if has_been_scoped && !others().any(|part| ledger.pods[pod].refers_to(part.name())) {
+        return Some(Exception::LeftAlone);
+    }
+    let excuses = others().map(|part| {
         let is_it = |write: &&Write| write.after.new_since(&write.before).any(|new| new == part.name());
         let baseline = book.writes.iter().rfind(is_it)?;
         if baseline.read.is_some_and(|read| read_at < read) {

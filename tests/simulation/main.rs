@@ -18,6 +18,7 @@ mod interruptions;
 mod labels;
 mod log;
 mod player;
+mod references;
 mod runs;
 mod sharing;
 mod story;
@@ -28,11 +29,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use configmonitor_operator::kube::ServerTime;
-use configmonitor_operator::monitor::spec::{DeletionPolicy, Spec};
+use configmonitor_operator::monitor::spec::{DeletionPolicy, PodScope, Spec};
 use rules::status::{Entry, Restart, Status};
 use rules::{A_SECOND, Event, Moment, reported};
 
-use simulated_cluster::content::{Source, hash};
+use simulated_cluster::content::{Content, Source, hash};
 use simulated_cluster::ledger::{Book, Deletion, End, Grounds, Ledger, Owed, PodRecord, Reading, SKEW, Write};
 use simulated_cluster::store::Selection;
 
@@ -58,13 +59,17 @@ const TOGETHER: u64 = 10;
 /// The most milliseconds that a list takes, unless it is late.
 const A_LIST: u64 = 5;
 
-const RULES: [(&str, Rule); 13] = [
+const RULES: [(&str, Rule); 14] = [
     ("no change is lost", no_change_is_lost),
     ("the end is reached", the_end_is_reached),
     ("no hash is recorded while an old pod is alive", no_hash_is_recorded_while_an_old_pod_is_alive),
     (
         "a restart ends once the owners have their desired replicas available",
         a_restart_ends_once_the_owners_have_their_desired_replicas,
+    ),
+    (
+        "a restart is for the pods that refer to what has changed",
+        a_restart_is_for_the_pods_that_refer_to_what_has_changed,
     ),
     ("observedAt is when the content was read", observed_at_is_when_the_content_was_read),
     ("an interrupted restart goes on if its content is back", interruptions::an_interrupted_restart_goes_on_in_time),
@@ -77,12 +82,13 @@ const RULES: [(&str, Rule); 13] = [
     ("canaries pass if they stay available", canaries::canaries_pass_if_they_stay_available),
 ];
 
-const DELETION_RULES: [(&str, DeletionRule); 13] = [
+const DELETION_RULES: [(&str, DeletionRule); 14] = [
     ("the intent comes first", the_intent_comes_first),
     ("nothing is deleted for a deleted ConfigMonitor", nothing_is_deleted_for_a_deleted_config_monitor),
     ("nothing restarts without a change of content", nothing_restarts_without_a_change_of_content),
     ("a revert spares the earlier pods", a_revert_spares_the_earlier_pods),
     ("only selected pods are deleted", only_selected_pods_are_deleted),
+    ("only pods that refer are deleted", only_pods_that_refer_are_deleted),
     ("nothing is deleted while the restart is held", nothing_is_deleted_while_the_restart_is_held),
     ("no new pod is deleted", no_new_pod_is_deleted),
     ("a restart deletes no pod that it created", a_restart_deletes_no_pod_that_it_created),
@@ -259,6 +265,28 @@ fn each_event_is_emitted_once(ledger: &Ledger, book: &Book) -> Result<(), String
     reported::each_event_is_emitted_once(&book.account(ledger.skew), &events, replaced)
 }
 
+/// A restart that begins names each source that has changed, if the scope says that only the pods count that refer to it.
+fn a_restart_is_for_the_pods_that_refer_to_what_has_changed(_: &Ledger, book: &Book) -> Result<(), String> {
+    for write in book.writes.iter().filter(|write| write.begins()) {
+        // One whose sources are edited goes on with the scope that it began with.
+        let started_at = write.before.begun().map(|before| before.started_at);
+        let Some(begun) = write.after.begun().filter(|begun| Some(begun.started_at) != started_at) else { continue };
+        let is_scoped = write.spec.pod_scope == Some(PodScope::Referring) && begun.request.is_none();
+        let is_wrong = match &begun.referring_to {
+            // One that was pending may be for all pods, as the scope was edited only then.
+            None => is_scoped && write.before.restart.is_none(),
+            Some(named) => {
+                let has = |name: &str| named.iter().any(|source| source.name == name);
+                !is_scoped || !write.after.changed().all(|changed| has(&changed.name))
+            }
+        };
+        if is_wrong {
+            return Err(format!("at {:?} {begun:?}", write.at));
+        }
+    }
+    Ok(())
+}
+
 /// Rule 4. The intent is in the status before the first pod is deleted.
 fn the_intent_comes_first(_: &Ledger, _: &Deletion, grounds: &Grounds) -> bool {
     grounds.seen.status.begun().is_some()
@@ -316,6 +344,7 @@ fn the_pods_that_remain_were_there(ledger: &Ledger, book: &Book) -> Result<(), S
                 && pod.gone.is_none_or(|gone| gone > list)
                 && selection.matches(pod.labels_at(list))
                 && pod.is_restartable(&write.spec)
+                && pod.is_meant(begun)
         };
         // A pod that had lost its labels as the restart began is not part of it.
         let began = book.start_of(begun).and_then(|start| start.listed.max(start.shared)).unwrap_or(list);
@@ -454,6 +483,18 @@ fn only_selected_pods_are_deleted(ledger: &Ledger, deletion: &Deletion, grounds:
     let is_listed =
         |(at, pods): &(Moment, Arc<BTreeSet<usize>>)| pods.contains(&deletion.pod) && pod.was_selected(spec, *at);
     grounds.lists.iter().any(is_listed) && pod.is_restartable(spec)
+}
+
+/// If the scope says so as it begins, a restart without a request deletes only pods that refer to a source.
+fn only_pods_that_refer_are_deleted(ledger: &Ledger, deletion: &Deletion, grounds: &Grounds) -> bool {
+    let (book, pod) = (&ledger.books[grounds.book], &ledger.pods[deletion.pod]);
+    let Some(begun) = grounds.seen.status.begun().filter(|begun| begun.request.is_none()) else { return true };
+    let is_scoped = |start: &&Write| start.spec.pod_scope == Some(PodScope::Referring);
+    let Some(start) = book.start_of(begun).filter(is_scoped) else { return true };
+    // The source may have been edited while the restart was pending.
+    let since = begun.since.minus(A_SECOND + ledger.skew).as_second();
+    let since = Moment { step: 0, ms: u64::try_from(since).unwrap_or(0) * 1000 };
+    pod.is_meant(begun) && book.specs_between(since, start.at).any(|spec| pod.is_in_scope(spec))
 }
 
 /// Nothing is deleted under `suspend`, nor while the last reading says that the ConfigMap does not exist.
@@ -634,11 +675,16 @@ fn never_over_the_budget(ledger: &Ledger) -> Result<(), String> {
 fn stale_pods(ledger: &Ledger, book: &Book) -> Vec<(usize, Option<Exception>)> {
     let Some(End { spec, source, content, alive, .. }) = &book.end else { return Vec::new() };
     let ours = |pod: &&usize| ledger.pods[**pod].is_selected(spec) && ledger.pods[**pod].is_restartable(spec);
-    let is_stale = |pod: &&usize| ledger.first_content(*source, **pod).is_some_and(|(_, its)| its != *content);
-    alive
-        .iter()
-        .filter(ours)
-        .filter(is_stale)
-        .map(|pod| (*pod, excuse(ledger, book, *source, *content, *pod)))
-        .collect()
+    // What a pod does not refer to is not its content.
+    let in_scope = |pod: &usize| {
+        let is_all = spec.pod_scope != Some(PodScope::Referring);
+        let part = source.only(|config_map| is_all || ledger.pods[*pod].refers_to(config_map))?;
+        let now = part.known(|config_map| source.of_part(part.only(|name| name == config_map)?, *content))?;
+        Some((*pod, part, now))
+    };
+    let is_stale = |(pod, part, now): &(usize, Source, Content)| {
+        ledger.first_content(*part, *pod).is_some_and(|(_, its)| its != *now)
+    };
+    let stale = alive.iter().filter(ours).filter_map(in_scope).filter(is_stale);
+    stale.map(|(pod, part, now)| (pod, excuse(ledger, book, part, now, pod))).collect()
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use configmonitor_operator::kube::labels::{LabelSelectorOperator, LabelSelectorRequirement};
 use configmonitor_operator::monitor::source::{ObjectSpec, SourceSpec};
-use configmonitor_operator::monitor::spec::{CanarySpec, DeletionPolicy, Spec, UnmanagedPods};
+use configmonitor_operator::monitor::spec::{CanarySpec, DeletionPolicy, PodScope, Spec, UnmanagedPods};
 use simulated_cluster::cluster::Cluster;
 use simulated_cluster::content::{CONFIG_MAPS, KEYS, Source, Values, hash};
 use simulated_cluster::ledger::{End, Ledger};
@@ -64,8 +64,8 @@ pub(crate) fn play(story: &Story) -> Played {
         let mut network = Network::new(story.seed, story.page, story.deletions);
         network.lease = story.replicas.then(Lease::default);
         (network.namespaces, network.surges) = (story.namespaces, story.surges);
-        let Story { owners, pace, skew, lag, nodes, min_ready, status_lag, secret, optional, .. } = *story;
-        let setting = Setting { owners, pace, skew, lag, nodes, min_ready, status_lag, secret, optional };
+        let Story { owners, pace, skew, lag, nodes, min_ready, status_lag, references, secret, optional, .. } = *story;
+        let setting = Setting { owners, pace, skew, lag, nodes, min_ready, status_lag, references, secret, optional };
         let cluster = Cluster::new(ClusterState::new(specs.collect(), setting, network));
         tokio::spawn(Arc::clone(&cluster).live());
         let last_content = CONFIG_MAPS.map(|config_map| (config_map, [Some('a'); 2])).into();
@@ -274,6 +274,7 @@ impl Player<'_> {
             }
             Edit::Invalidate(true) => spec.pod_selector = BTreeMap::new(),
             Edit::Source(_) | Edit::Both | Edit::OneKey(_) => named.write(story, spec),
+            Edit::Referring(holds) => spec.pod_scope = holds.then_some(PodScope::Referring),
             Edit::QuietPeriod(seconds) => spec.quiet_period_seconds = Some(seconds),
             Edit::MaxUnavailable(most) => spec.max_unavailable = most.map(PodCount::in_spec),
             Edit::MaxTotal(most) => spec.max_unavailable_total = most.map(PodCount::in_spec),

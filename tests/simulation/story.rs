@@ -8,7 +8,7 @@ use fastrand::Rng;
 
 use simulated_cluster::content::CONFIG_MAPS;
 use simulated_cluster::network::{Fate, Process, RequestKind, Served, WatchFault, Watched};
-use simulated_cluster::state::{Owners, Pace};
+use simulated_cluster::state::{Owners, Pace, References};
 
 /// The selected pods.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -132,6 +132,8 @@ pub(crate) enum Edit {
     Source(&'static str),
     Both,
     OneKey(bool),
+    /// Whether only the pods that refer to a source are concerned.
+    Referring(bool),
     QuietPeriod(u32),
     MaxUnavailable(Option<PodCount>),
     MaxTotal(Option<PodCount>),
@@ -176,6 +178,7 @@ pub(crate) struct Story {
     pub(crate) namespaces: Served,
     /// Whether the processes hand pods over.
     pub(crate) surges: bool,
+    pub(crate) references: References,
     /// Whether the second ConfigMap is a Secret.
     pub(crate) secret: bool,
     /// Whether the ConfigMaps may be missing.
@@ -204,6 +207,7 @@ impl Story {
             status_lag: 0,
             namespaces: Served::One,
             surges: false,
+            references: References::Both,
             secret: false,
             optional: false,
             page: 500,
@@ -233,6 +237,8 @@ struct Author {
     labelled: bool,
     /// Whether pods are handed over.
     surges: bool,
+    /// Whether pods refer to different ConfigMaps.
+    refers: bool,
 }
 
 impl Author {
@@ -424,6 +430,10 @@ impl Author {
             moves.push(Move::Spec(monitor, self.max_surge()));
             moves.push(Move::Spec(monitor, Edit::MaxUnavailable(self.one_of(&[None, None, Some(PodCount::Pods(1))]))));
         }
+        let referring = if self.refers { 0..self.monitors } else { 0..0 };
+        for monitor in referring {
+            moves.push(Move::Spec(monitor, Edit::Referring(self.one_of(&[true, true, false]))));
+        }
         let count = self.rng.usize(1..50);
         moves.extend((0..count).map(|_| self.any()));
         moves
@@ -463,6 +473,9 @@ impl Author {
         if self.surges && self.rng.u8(..6) == 0 {
             return self.about_surge();
         }
+        if self.refers && self.rng.u8(..20) == 0 {
+            return Move::Spec(self.rng.usize(..self.monitors), Edit::Referring(self.rng.bool()));
+        }
         if self.labelled && self.rng.u8(..8) == 0 {
             return self.about_the_namespace();
         }
@@ -494,6 +507,7 @@ pub(crate) fn story(seed: u64) -> Story {
         optional,
         labelled: false,
         surges: false,
+        refers: false,
         rng,
     };
     author.monitors = author.one_of(&[1, 1, 1, 1, 1, 2, 2, 3]);
@@ -515,6 +529,11 @@ pub(crate) fn story(seed: u64) -> Story {
     };
     author.labelled = namespaces == Served::Labelled;
     author.surges = author.rng.u8(..4) == 0;
+    author.refers = author.rng.u8(..4) == 0;
+    let references = match author.refers {
+        true => author.one_of(&[References::ByOwner, References::ByPod]),
+        false => References::Both,
+    };
     let moves = author.moves(has_times);
     let skew = if has_skew { 3 } else { 0 };
     let min_ready = author.one_of(&[0, 0, 0, 2]);
@@ -531,6 +550,7 @@ pub(crate) fn story(seed: u64) -> Story {
         status_lag,
         namespaces,
         surges: author.surges,
+        references,
         secret,
         optional,
         page,

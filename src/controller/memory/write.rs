@@ -19,11 +19,12 @@ impl Memory {
         // Without these fields pods would be deleted twice or too early.
         let essence = |status: &Status| {
             let restart = status.restart.as_deref()?;
-            Some((restart.request.clone(), restart.begun.as_ref()?.canary.clone()))
+            let canary = restart.begun.as_ref()?.canary.clone();
+            Some((restart.request.clone(), restart.referring_to.clone(), canary))
         };
         let (intent, before) = (essence(&status), self.status().and_then(|status| status.restart.clone()));
         let status = self.update_status(context, status, situation).await?;
-        // The schema of an older CustomResourceDefinition may have dropped the restart, its request or its canary.
+        // The schema of an older CustomResourceDefinition may have dropped the restart, or one of these fields.
         if essence(&status) != intent {
             if status.restart.is_some() {
                 self.update_status(context, Status { restart: before, ..status }, situation).await?;

@@ -11,9 +11,9 @@ use crate::controller::context::Context;
 use crate::controller::shared::{ListInterest, Listing};
 use crate::kube::error::Error;
 use crate::kube::list::Selection;
-use crate::kube::objects::{Pod, PodIdentity};
+use crate::kube::objects::{Pod, PodIdentity, WholePod};
 use crate::kube::{PODS, ResourceVersion};
-use crate::monitor::restart::plan::{Plan, Snapshot, Suspects};
+use crate::monitor::restart::plan::{Plan, Scope, Snapshot, Suspects};
 use crate::monitor::restart::snapshots::Snapshots;
 use crate::monitor::spec::Policy;
 use crate::monitor::status::{Begun, Restart};
@@ -67,14 +67,15 @@ impl Planner<'_> {
         let may_share = recorded.is_none() && restart.request.is_none() && policy.max_unavailable.is_none();
         let now = timer_now();
         let not_before = if may_share { came.max(now.checked_sub(SHARED_FOR).unwrap_or(came)) } else { now };
-        let (listing, interest) = list_pods(self.context, policy, not_before).await?;
+        let (listing, interest) = list_pods(self.context, policy, &Scope::of(restart), not_before).await?;
         let listed = recorded.unwrap_or_else(|| {
             let listed = Arc::new(uids(&listing.pods));
             let list = (listing.version.clone(), Arc::clone(&listed));
             self.snapshots.record(restart, policy.selector.to_query(), came, list);
             Some(listed)
         });
-        let plan = self.plan(Suspects::new(restart, listed, since), policy.selector.to_query(), &listing.pods);
+        let suspects = Suspects::new(restart, listed, since, listing.in_scope.clone());
+        let plan = self.plan(suspects, policy.selector.to_query(), &listing.pods);
         Ok((plan, listing, interest))
     }
 
@@ -83,8 +84,13 @@ impl Planner<'_> {
     pub(super) async fn recall(mut self, restart: &Restart, begun: &Begun) -> Result<Plan, Error> {
         let (context, policy) = (self.context, self.policy);
         let selection = Selection { labels: Some(begun.pod_selector.clone()), ..selected(policy) };
+        let (scope, mut in_scope) = (Scope::of(restart), Snapshot::new());
+        let mut take = |WholePod { pod, spec, .. }: WholePod| {
+            in_scope.extend(scope.includes(spec.as_deref()).then(|| pod.uid.clone()));
+            Arc::new(pod)
+        };
         let recorded = match &restart.pods_resource_version {
-            Some(version) => self.again(&selection, version, Arc::<Pod>::new).await?,
+            Some(version) => self.again(&selection, version, &mut take).await?,
             None => None,
         };
         let metadata = Selection { metadata_only: true, ..selection.clone() };
@@ -94,7 +100,7 @@ impl Planner<'_> {
                 let listed = Arc::new(uids(&pods));
                 (pods, Some(listed))
             }
-            None => match context.client.list(&selection, None, Arc::<Pod>::new).await {
+            None => match context.client.list(&selection, None, take).await {
                 Ok(list) => (list.items, None),
                 Err(error) => {
                     self.snapshots.every_list_fails();
@@ -103,7 +109,8 @@ impl Planner<'_> {
             },
         };
         info!(pods = begun.pods, "restart resumed");
-        Ok(self.plan(Suspects::new(restart, listed, since), begun.pod_selector.clone(), &pods))
+        let suspects = Suspects::new(restart, listed, since, Some(Arc::new(in_scope)));
+        Ok(self.plan(suspects, begun.pod_selector.clone(), &pods))
     }
 
     fn plan(&self, suspects: Suspects, selector: String, pods: &[Arc<Pod>]) -> Plan {
@@ -167,15 +174,16 @@ pub(crate) async fn count(context: &Context, policy: &Policy, not_before: Instan
     Ok(listed.len())
 }
 
-/// Lists the selected pods, or shares a list that began at `not_before` or later.
+/// Lists the selected pods, with those in the scope, or shares a list that began at `not_before` or later.
 pub(super) async fn list_pods(
     context: &Context,
     policy: &Policy,
+    scope: &Scope,
     not_before: Instant,
 ) -> Result<(Arc<Listing>, ListInterest), Error> {
     let interest = context.shared.lists.interest(&policy.selector.to_query());
-    let list = |before| Listing::make(&context.client, &context.shared, selected(policy), before);
-    let listing = interest.ask(context.client.stop(), not_before, &(), list).await?;
+    let list = |before| Listing::make(&context.client, &context.shared, selected(policy), scope, before);
+    let listing = interest.ask(context.client.stop(), not_before, scope, list).await?;
     Ok((listing, interest))
 }
 

@@ -33,7 +33,7 @@ use crate::monitor::hold::may_begin;
 use crate::monitor::notice::{self, Notice};
 use crate::monitor::report::{self, Progress, Situation};
 use crate::monitor::restart::machine::Machine;
-use crate::monitor::restart::plan::Plan;
+use crate::monitor::restart::plan::{Plan, Scope};
 use crate::monitor::restart::snapshots::Snapshots;
 use crate::monitor::status::{Restart, Status};
 
@@ -219,7 +219,7 @@ impl Restarts {
         if now >= recheck_at {
             let (context, policy) = (step.context, step.policy);
             let Some(watched) = self.known(&step).await? else { return Ok(Requeue::Now) };
-            let (listing, interest) = list_pods(context, policy, now).await?;
+            let (listing, interest) = list_pods(context, policy, &Scope::Selected, now).await?;
             watched.take_list(listing, interest, context);
             let drive = Drive { step: &mut step, watched, notices: &[] };
             if let Some(requeue) = drive.complete_if_over().await? {

@@ -14,22 +14,25 @@ use crate::controller::limits::WatchPermit;
 use crate::kube::client::Client;
 use crate::kube::error::Error;
 use crate::kube::list::Selection;
-use crate::kube::objects::{LabelledPod, Owner, Pod};
+use crate::kube::objects::{LabelledPod, Labels, Owner, Pod, WholePod};
 use crate::kube::watch::{Event, watch_from};
 use crate::kube::{ResourceVersion, ServerTime, Uid};
+use crate::monitor::restart::plan::{Scope, Snapshot};
 
 /// A listener that is more events behind must list again.
 pub(crate) const MAX_LAG: usize = 1_000;
 /// The maximum number of events kept after every listener has received them, for listeners that start later.
 const KEPT_EVENTS: usize = 100;
 
-/// The lists in which keepers are interested, by label selector.
-pub(crate) type Lists = Requests<String, (), Arc<Listing>>;
+/// The lists in which keepers are interested, by label selector, and for a scope.
+pub(crate) type Lists = Requests<String, Scope, Arc<Listing>>;
 
-pub(crate) type ListInterest = Interest<(), Arc<Listing>>;
+pub(crate) type ListInterest = Interest<Scope, Arc<Listing>>;
 
 pub(crate) struct Listing {
     pub(crate) pods: Vec<Arc<Pod>>,
+    /// Which of them are in the scope. `None`: all.
+    pub(crate) in_scope: Option<Arc<Snapshot>>,
     pub(crate) version: ResourceVersion,
     /// The `Date` of the answer.
     pub(crate) at: ServerTime,
@@ -88,6 +91,7 @@ impl Listing {
         client: &Client,
         shared: &Shared,
         selection: Selection,
+        scope: &Scope,
         before: Option<Arc<Self>>,
     ) -> Result<Arc<Self>, Error> {
         let (turns_ended, began) = (shared.namespace_limits.turns.ended(), timer_now());
@@ -95,8 +99,8 @@ impl Listing {
             before.iter().flat_map(|before| &before.pods).map(|pod| (&pod.uid, pod)).collect();
         let mut owners: BTreeSet<Arc<Owner>> = known.values().filter_map(|pod| pod.controller.clone()).collect();
         let mut overlap = shared.selectors.overlap(selection.labels.as_deref().unwrap_or_default());
-        let keep = |LabelledPod { mut pod, labels }: LabelledPod| {
-            overlap.see(&labels);
+        let mut take = |mut pod: Pod, labels: &Labels| {
+            overlap.see(labels);
             if let Some(known) = known.get(&pod.uid).filter(|known| ****known == pod) {
                 return Arc::clone(known);
             }
@@ -108,12 +112,25 @@ impl Listing {
             }
             Arc::new(pod)
         };
-        let list = client.list(&selection, None, keep).await?;
+        let (list, in_scope) = match scope {
+            Scope::Selected => {
+                let take = |LabelledPod { pod, labels }: LabelledPod| take(pod, &labels);
+                (client.list(&selection, None, take).await?, None)
+            }
+            Scope::Referring(_) => {
+                let mut in_scope = Snapshot::new();
+                let take = |WholePod { pod, labels, spec }: WholePod| {
+                    in_scope.extend(scope.includes(spec.as_deref()).then(|| pod.uid.clone()));
+                    take(pod, &labels)
+                };
+                (client.list(&selection, None, take).await?, Some(Arc::new(in_scope)))
+            }
+        };
         let (version, took) = (list.resource_version, timer_now().saturating_duration_since(began));
         let (log, watch) = (Mutex::default(), tokio::sync::Mutex::default());
         let feed = Feed { client: shared.client.clone(), selection, from: version.clone(), log, watch };
         let (pods, at, selected_by, feed) = (list.items, list.at, overlap.into_names(), Arc::new(feed));
-        Ok(Arc::new(Self { pods, version, at, began, turns_ended, took, selected_by, feed }))
+        Ok(Arc::new(Self { pods, in_scope, version, at, began, turns_ended, took, selected_by, feed }))
     }
 
     /// Subscribes to the events after this list. Takes a permit unless the watch is open already. Returns `None` if

@@ -53,7 +53,7 @@ impl<K: Ord + Clone, P, T> Requests<K, P, T> {
 
 impl<P: Ord + Clone, T: Clone> Interest<P, T> {
     /// Makes the request for a part, unless one that began at `not_before` or later has an answer. `request` gets the
-    /// last answer.
+    /// last answer about any part.
     ///
     /// # Errors
     /// The error of the request. Callers that waited for this request share its error: if one request hangs, the next
@@ -75,7 +75,9 @@ impl<P: Ord + Clone, T: Clone> Interest<P, T> {
             return last.answer.clone();
         }
         let began = timer_now();
-        let before = last.remove(part).and_then(|last| last.answer.ok());
+        let before = last.values().filter(|last| last.answer.is_ok()).max_by_key(|last| last.ended);
+        let before = before.and_then(|last| last.answer.clone().ok());
+        last.remove(part);
         let answer = request(before).await;
         if !answer.as_ref().is_err_and(|error| error.cause == Cause::Stopped) {
             let oldest = last.iter().min_by_key(|(_, last)| last.ended).map(|(part, _)| part.clone());

@@ -4,11 +4,14 @@ use std::borrow::Borrow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use serde_json::value::RawValue;
 use strum::IntoStaticStr;
 
 use super::{SKEW, SLACK};
 use crate::kube::objects::{Owner, Pod};
-use crate::kube::{ServerTime, Uid};
+use crate::kube::references::References;
+use crate::kube::{Resource, ServerTime, Uid};
+use crate::monitor::source::SourceName;
 use crate::monitor::spec::{Policy, UnmanagedPods};
 use crate::monitor::status::Restart;
 
@@ -41,6 +44,37 @@ pub(crate) struct Suspects {
     /// On a revert, when the content first changed, and the list right after that. Most of its pods have the current
     /// content.
     left: Option<(ServerTime, Option<Arc<Snapshot>>)>,
+    /// The pods that are in the scope of the restart. `None`: all.
+    in_scope: Option<Arc<Snapshot>>,
+}
+
+/// Which of the selected pods a restart is for.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Scope {
+    Selected,
+    /// Those that refer to one of these sources.
+    Referring(Vec<SourceName>),
+}
+
+impl Scope {
+    pub(crate) fn of(restart: &Restart) -> Self {
+        match (&restart.referring_to, &restart.request) {
+            (Some(sources), None) => Self::Referring(sources.clone()),
+            _ => Self::Selected,
+        }
+    }
+
+    /// Returns whether a pod with this spec is in the scope. One whose spec cannot be decoded is, as it may refer to
+    /// anything.
+    pub(crate) fn includes(&self, spec: Option<&RawValue>) -> bool {
+        let Self::Referring(sources) = self else { return true };
+        let is_source = |(resource, name): (Resource, &str)| {
+            let mut sources = sources.iter();
+            sources.any(|source| source.kind.resource() == resource && *source.name == *name)
+        };
+        let references = spec.map_or(Ok(References::default()), |spec| serde_json::from_str(spec.get()));
+        references.map_or(true, |references| references.iter().any(is_source))
+    }
 }
 
 /// The pods of a list.
@@ -95,9 +129,14 @@ pub(crate) fn exempt(policy: &Policy, pod: &Pod, own_pod: Option<&Uid>) -> Optio
 
 impl Suspects {
     /// The lists are those right after the content was read, and right after it first changed.
-    pub(crate) fn new(restart: &Restart, listed: Option<Arc<Snapshot>>, since: Option<Arc<Snapshot>>) -> Self {
+    pub(crate) fn new(
+        restart: &Restart,
+        listed: Option<Arc<Snapshot>>,
+        since: Option<Arc<Snapshot>>,
+        in_scope: Option<Arc<Snapshot>>,
+    ) -> Self {
         let left = restart.revert.then_some((restart.since, since));
-        Self { observed_at: restart.observed_at, listed, left }
+        Self { observed_at: restart.observed_at, listed, left, in_scope }
     }
 
     fn include(&self, pod: &Pod) -> bool {
@@ -107,7 +146,8 @@ impl Suspects {
         };
         // A pod created earlier may have read later content: it waited for its image, or a container was restarted.
         let has_read_since = |at| pod.created >= at || pod.started.is_none_or(|started| started >= at);
-        may_be_older
+        self.in_scope.as_ref().is_none_or(|in_scope| in_scope.contains(&pod.uid))
+            && may_be_older
             && self.left.as_ref().is_none_or(|(since, listed)| match listed {
                 Some(listed) => !listed.contains(&pod.uid) || has_read_since(since.minus(SLACK)),
                 None => has_read_since(since.minus(SKEW)),

@@ -54,6 +54,7 @@ pub(super) fn restart() -> Restart {
         revert: false,
         request: None,
         request_taken_over: false,
+        referring_to: None,
         begun: None,
     }
 }
@@ -100,7 +101,7 @@ struct Lists {
 
 fn planned(policy: &Policy, restart: &Restart, lists: &Lists, pods: &[Pod], own_pod: Option<&Uid>) -> Plan {
     let Lists { listed, since } = lists.clone();
-    Plan::new(policy, &[Suspects::new(restart, listed, since)], query(), pods, own_pod)
+    Plan::new(policy, &[Suspects::new(restart, listed, since, None)], query(), pods, own_pod)
 }
 
 /// Lists the pods created before the content was read, or in the second after that.

@@ -47,6 +47,7 @@ pub struct Restart {
     pub pods_resource_version: Option<String>,
     pub since_pods_resource_version: Option<String>,
     pub pod_selector: Option<String>,
+    pub referring_to: Option<Vec<SourceStatus>>,
     pub progress: Option<String>,
     pub remaining: Option<usize>,
     pub request: Option<String>,
@@ -103,6 +104,15 @@ impl Status {
         joined(&self.sources, |source| source.resource_version.as_deref().or_else(|| absent(source)))
     }
 
+    /// Returns the sources whose content differs in the restart from what pods are known to have been restarted for.
+    pub fn changed(&self) -> impl Iterator<Item = &SourceStatus> {
+        let is_other = |pending: &SourceStatus, known: &SourceStatus| {
+            known.name == pending.name && known.hash.is_some() && known.hash != pending.hash
+        };
+        let pending = self.restart.iter().flat_map(|restart| &restart.sources);
+        pending.filter(move |pending| self.sources.iter().any(|known| is_other(pending, known)))
+    }
+
     /// Returns whether the content that pods have, or are restarted for, is known of this source.
     fn knows(&self, source: &SourceStatus) -> bool {
         let is_it = |known: &&SourceStatus| known.name == source.name && known.keys == source.keys;
@@ -119,6 +129,15 @@ impl Status {
 
     pub fn known(&self) -> impl Iterator<Item = &SourceStatus> {
         self.sources.iter().filter(|source| self.knows(source))
+    }
+
+    /// Returns the sources that an earlier status knew with another hash.
+    pub fn recorded_since(&self, before: &Self) -> Vec<String> {
+        let is_other = |known: &SourceStatus, now: &SourceStatus| {
+            known.name == now.name && known.hash.is_some() && known.hash != now.hash
+        };
+        let changed = self.sources.iter().filter(|now| before.sources.iter().any(|known| is_other(known, now)));
+        changed.map(|source| source.name.clone()).collect()
     }
 
     /// Returns whether the hash of a source that an earlier status knew has changed since.

@@ -120,7 +120,7 @@ impl ClusterState {
         let (id, at) = (self.ledger.pods.len(), self.moment());
         let PodRecord { created, place, nature, .. } = self.ledger.pods[was.id];
         self.ledger.pods[was.id].is_undone = true;
-        let record = PodRecord::new(at, created, place, &was.labels, nature, self.nodes);
+        let record = PodRecord::new(at, created, place, (&was.labels, was.refers), nature, self.nodes);
         // A pod that had run to its end does not run again.
         let ended = was.finished.then_some(at);
         self.ledger.pods.push(PodRecord { is_undone: true, ended, gone: ended, ..record });

@@ -92,6 +92,15 @@ impl Source {
         SOURCES.into_iter().filter(is_part)
     }
 
+    /// Returns the source of these ConfigMaps alone; none if the source has none of them.
+    pub fn only(self, config_maps: impl Fn(&str) -> bool) -> Option<Self> {
+        let is_it = |other: &Self| {
+            let its = self.config_maps.iter().filter(|config_map| config_maps(config_map));
+            other.one_key == self.one_key && its.eq(other.config_maps)
+        };
+        SOURCES.into_iter().find(is_it)
+    }
+
     pub fn name(self) -> &'static str {
         self.config_maps[0]
     }

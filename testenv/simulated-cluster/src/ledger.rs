@@ -8,16 +8,16 @@ use std::time::Duration;
 
 use configmonitor_operator::kube::ServerTime;
 use configmonitor_operator::monitor::selector::Selector;
-use configmonitor_operator::monitor::spec::{Spec, UnmanagedPods};
+use configmonitor_operator::monitor::spec::{PodScope, Spec, UnmanagedPods};
 use rules::budget::is_everything;
 use rules::pod::Readiness;
-use rules::status::{ABSENT, Restart, Status};
+use rules::status::{ABSENT, Restart, SourceStatus, Status};
 use rules::{A_SECOND, Account, Event, Moment};
 use serde::de::Error;
 use serde::{Deserialize, Deserializer};
 use tokio::task;
 
-use crate::content::{Content, Data, Source, Stored, hash};
+use crate::content::{CONFIG_MAPS, Content, Data, Source, Stored, hash};
 use crate::state::GRACE;
 use crate::store::{Labels, Selection};
 
@@ -58,6 +58,8 @@ pub struct PodRecord {
     /// The owner and the place in it: a pod's successor gets the same place.
     pub place: (usize, usize),
     pub labels: Vec<(Moment, Labels)>,
+    /// Whether the pod refers to each of the ConfigMaps.
+    pub(crate) refers: [bool; 2],
     pub nature: Nature,
     /// When the pod was handed over (true) or given back.
     pub handed_over: Vec<(Moment, bool)>,
@@ -850,9 +852,13 @@ impl Ledger {
             None => self.lists.get(version).map(|(at, pods)| (*at, pods)),
         });
         let Some((at, pods)) = replaced else { return Some((Arc::clone(&grounds.seen), Default::default())) };
-        let was_selected = |pod: &&usize| selection.matches(self.pods[**pod].labels_at(at));
+        let book = &self.books[grounds.book];
+        let was_selected = |pod: &&usize| {
+            let pod = &self.pods[**pod];
+            selection.matches(pod.labels_at(at)) && pod.is_meant(begun)
+        };
         let is_selected = |pod: &&usize| self.pods[**pod].was_selected(&grounds.seen.spec, at);
-        let start = self.books[grounds.book].start_of(begun);
+        let start = book.start_of(begun);
         let began = start.and_then(|start| start.listed.max(start.shared));
         let is_left = |pod: &&usize| self.pods[**pod].gone.is_none_or(|gone| Some(gone) > began);
         let all = || pods.iter().filter(was_selected);
@@ -1331,7 +1337,7 @@ impl PodRecord {
         born: Moment,
         created: ServerTime,
         place: (usize, usize),
-        labels: &Labels,
+        (labels, refers): (&Labels, [bool; 2]),
         nature: Nature,
         node: i64,
     ) -> Self {
@@ -1348,6 +1354,7 @@ impl PodRecord {
             evicted: None,
             place,
             labels: vec![(born, Arc::clone(labels))],
+            refers,
             nature,
             handed_over: Vec::new(),
             is_undone: false,
@@ -1360,6 +1367,22 @@ impl PodRecord {
             Nature::Bare | Nature::OfAJob => spec.unmanaged_pods == Some(UnmanagedPods::Delete),
             Nature::Mirror | Nature::TheOperatorsOwn => false,
         }
+    }
+
+    pub fn refers_to(&self, config_map: &str) -> bool {
+        CONFIG_MAPS.iter().zip(self.refers).any(|(name, refers)| refers && *name == config_map)
+    }
+
+    /// Returns whether a change of one of the sources may restart the pod, by the scope of this spec.
+    pub fn is_in_scope(&self, spec: &Spec) -> bool {
+        let refers = |source: Source| source.config_maps.iter().any(|config_map| self.refers_to(config_map));
+        spec.pod_scope != Some(PodScope::Referring) || Source::named_by(spec).is_none_or(refers)
+    }
+
+    /// Returns whether a restart is for the pod, as far as the pod's references say.
+    pub fn is_meant(&self, restart: &Restart) -> bool {
+        let refers = |sources: &Vec<SourceStatus>| sources.iter().any(|source| self.refers_to(&source.name));
+        restart.request.is_some() || restart.referring_to.as_ref().is_none_or(refers)
     }
 
     /// Returns whether the pod can have read the content of this time or later, by what was known at a moment: only the
@@ -1574,8 +1597,22 @@ impl Write {
             selector: begun.and_then(|begun| Some(Selection::parse(Some(begun.pod_selector.as_ref()?)))),
             oldest: before.filter(|_| reverts).map(|restart| restart.since.minus(A_SECOND)),
             newest: restart.filter(|_| self.by_times).map(|restart| restart.observed_at.plus(SKEW)),
+            referring_to: self.referring_to(restart),
             is_certain: named.is_some() || finds_none || has_rested() && ledger.skew.is_zero(),
         })
+    }
+}
+
+impl Write {
+    /// Returns the sources of which a pod had to refer to one for the restart that this write completes. One that was never
+    /// written down was about the sources whose content is recorded now.
+    fn referring_to(&self, restart: Option<&Restart>) -> Option<Vec<String>> {
+        let names = |sources: &[SourceStatus]| sources.iter().map(|source| source.name.clone()).collect();
+        match restart {
+            Some(Restart { request: None, referring_to, .. }) => referring_to.as_deref().map(names),
+            None if self.spec.pod_scope == Some(PodScope::Referring) => Some(self.after.recorded_since(&self.before)),
+            Some(_) | None => None,
+        }
     }
 }
 
@@ -1589,6 +1626,8 @@ pub struct Completed {
     oldest: Option<ServerTime>,
     /// If creation times decide, the time by which the pods were created.
     newest: Option<ServerTime>,
+    /// The sources of which a pod must refer to one to be restarted. `None`: all pods are.
+    referring_to: Option<Vec<String>>,
     /// Whether the write ends a restart. Content may have come back within its quiet period, which two clocks leave
     /// unclear.
     is_certain: bool,
@@ -1657,9 +1696,12 @@ impl Completed {
         let always_selected = pod.labels_between(self.list, write.at).all(|labels| {
             selects(&write.spec, labels) && self.selector.as_ref().is_none_or(|selector| selector.matches(labels))
         });
-        let always_restartable = book.specs_between(self.list, write.at).all(|spec| pod.is_restartable(spec));
+        let may_go = |spec| pod.is_restartable(spec) && pod.is_in_scope(spec);
+        let always_restartable = book.specs_between(self.list, write.at).all(may_go);
+        let is_meant = self.referring_to.iter().flatten().any(|source| pod.refers_to(source));
+        let is_meant = is_meant || self.referring_to.is_none();
         match always_selected && always_restartable {
-            true if self.is_certain => Owed::Replacement,
+            true if self.is_certain && is_meant => Owed::Replacement,
             true => Owed::Nothing,
             false => Owed::LeftAlone,
         }

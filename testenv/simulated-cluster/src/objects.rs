@@ -9,7 +9,7 @@ use rules::Moment;
 use serde_json::to_string;
 
 use crate::NAMESPACE;
-use crate::content::{Stored, data, metadata};
+use crate::content::{CONFIG_MAPS, Stored, data, metadata};
 use crate::state::{DEPLOYMENT, Deployment, DeploymentStatus, Monitor, OWNER, OwnerKind, Pod, REPLICA_SETS, Workload};
 use crate::store::{Labels, Object};
 
@@ -83,8 +83,17 @@ pub(crate) fn pod_metadata(pod: &Pod) -> String {
     text + "}"
 }
 
+/// The spec of a pod that refers to these ConfigMaps, the first by a volume and the second by the environment.
+fn spec([first, second]: [bool; 2], is_secret: bool) -> String {
+    let [volume, variables] = CONFIG_MAPS;
+    let volume = if first { format!(r#"{{"name":"v","configMap":{{"name":"{volume}"}}}}"#) } else { String::new() };
+    let of = if is_secret { "secretRef" } else { "configMapRef" };
+    let variables = if second { format!(r#"{{"{of}":{{"name":"{variables}"}}}}"#) } else { String::new() };
+    format!(r#"{{"volumes":[{volume}],"containers":[{{"name":"app","envFrom":[{variables}]}}]}}"#)
+}
+
 /// `by_node` tells the time of a node.
-pub(crate) fn pod(pod: &Pod, by_node: impl Fn(Moment) -> ServerTime) -> Object {
+pub(crate) fn pod(pod: &Pod, is_secret: bool, by_node: impl Fn(Moment) -> ServerTime) -> Object {
     let phase = match (pod.finished, pod.failed) {
         (false, _) => r#""Running""#.to_owned(),
         (true, None) => r#""Succeeded""#.to_owned(),
@@ -113,7 +122,8 @@ pub(crate) fn pod(pod: &Pod, by_node: impl Fn(Moment) -> ServerTime) -> Object {
         None => format!(r#"{{"state":{{{state}}}{restarts}}}"#),
     };
     let rest = format!(
-        r#","spec":{{}},"status":{{"phase":{phase},"conditions":[{conditions}],"containerStatuses":[{containers}]}}"#
+        r#","spec":{},"status":{{"phase":{phase},"conditions":[{conditions}],"containerStatuses":[{containers}]}}"#,
+        spec(pod.refers, is_secret)
     );
     Object {
         name: Arc::clone(&pod.name),

@@ -60,6 +60,8 @@ pub struct Pod {
     pub labels: Labels,
     /// The owner that controls the pod: one of the workloads, or another owner.
     pub controller: Option<Owner>,
+    /// Whether the pod refers to each of the ConfigMaps.
+    pub(crate) refers: [bool; 2],
     /// The annotations of a pod that the Deployment controls: from which ReplicaSet, and by whom.
     pub handed_over: Option<[String; 2]>,
     pub(crate) deletion_cost: i32,
@@ -157,6 +159,27 @@ pub enum Owners {
     Odd,
 }
 
+/// To which ConfigMaps pods refer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum References {
+    Both,
+    /// The pods of an owner to the same ones.
+    ByOwner,
+    /// Each pod by itself, as if something had been injected into some.
+    ByPod,
+}
+
+impl References {
+    fn of(self, owner: usize, pod: usize) -> [bool; 2] {
+        let number = match self {
+            Self::Both => return [true; 2],
+            Self::ByOwner => owner,
+            Self::ByPod => pod,
+        };
+        [[true, false], [false, true], [true, true], [false, false]][number % 4]
+    }
+}
+
 #[derive(Clone, Copy, Debug)]
 pub struct Setting {
     pub owners: Owners,
@@ -171,6 +194,7 @@ pub struct Setting {
     pub min_ready: u32,
     /// Milliseconds by which the status of the Deployment is late.
     pub status_lag: u64,
+    pub references: References,
     /// Whether the second ConfigMap is a Secret.
     pub secret: bool,
     /// Whether the ConfigMaps may be missing: for the ConfigMonitors and for the pods.
@@ -217,6 +241,7 @@ pub struct ClusterState {
     /// Milliseconds by which watch events of the second API server are late.
     pub lag: u64,
     pub(crate) nodes: i64,
+    references: References,
     secret: bool,
     dirty: bool,
     pub ledger: Ledger,
@@ -277,7 +302,7 @@ fn labels(pairs: &[(&str, &str)]) -> Labels {
 impl ClusterState {
     /// Creates the state at the beginning of a story, with these ConfigMonitors.
     pub fn new(specs: Vec<Spec>, setting: Setting, network: Network) -> Self {
-        let Setting { owners, pace, skew, lag, nodes, min_ready, status_lag, secret, optional } = setting;
+        let Setting { owners, pace, skew, lag, nodes, min_ready, status_lag, references, secret, optional } = setting;
         let front = labels(&[("app", "web"), ("tier", "front")]);
         let back = labels(&[("app", "web"), ("tier", "back")]);
         let workload = |kind, name: &'static str, replicas, labels: &Labels| {
@@ -331,6 +356,7 @@ impl ClusterState {
             skew: 0,
             lag: 0,
             nodes,
+            references,
             secret,
             dirty: false,
             ledger: Ledger::default(),
@@ -531,7 +557,7 @@ impl ClusterState {
         let pod = &mut self.pods[index];
         pod.version = revision;
         let record = &self.ledger.pods[pod.id];
-        self.pod_store.put(revision, self.ms, objects::pod(pod, |at| record.by_node(at)));
+        self.pod_store.put(revision, self.ms, objects::pod(pod, self.secret, |at| record.by_node(at)));
     }
 
     pub fn kill(&mut self, nth: usize) {
@@ -785,7 +811,8 @@ impl ClusterState {
         // Either API server may have served the creation.
         let ahead = if self.skew > 0 && self.network.coin() { self.skew * 1000 } else { 0 };
         let created = Moment { step: 0, ms: self.ms + ahead }.second();
-        self.ledger.pods.push(PodRecord::new(born, created, place, labels, nature, self.nodes));
+        let refers = self.references.of(place.0, id);
+        self.ledger.pods.push(PodRecord::new(born, created, place, (labels, refers), nature, self.nodes));
         self.pods.push(Pod {
             id,
             uid: format!("uid-{id}").into(),
@@ -793,6 +820,7 @@ impl ClusterState {
             created,
             labels: Arc::clone(labels),
             controller,
+            refers,
             handed_over: None,
             deletion_cost: 0,
             is_disrupted: false,

@@ -8,7 +8,7 @@ use configmonitor_operator::kube::labels::{LabelSelectorOperator, LabelSelectorR
 use configmonitor_operator::monitor::content::ContentHash;
 use configmonitor_operator::monitor::content::Kind;
 use configmonitor_operator::monitor::source::{Contents, ObjectSpec, SourceName, SourceSpec};
-use configmonitor_operator::monitor::spec::{CanarySpec, DeletionPolicy, IntOrString, Spec, UnmanagedPods};
+use configmonitor_operator::monitor::spec::{CanarySpec, DeletionPolicy, IntOrString, PodScope, Spec, UnmanagedPods};
 use configmonitor_operator::monitor::status::{
     Begun, Canary, CanaryState, Condition, Entry, Outcome, Restart, SourceStatus, Status,
 };
@@ -41,6 +41,7 @@ fn spec() -> Spec {
             operator: LabelSelectorOperator::NotIn,
             values: vec!["back".to_owned(), String::new()],
         }],
+        pod_scope: Some(PodScope::Referring),
         quiet_period_seconds: Some(1),
         progress_deadline_seconds: Some(2),
         grace_period_seconds: NonZeroU32::new(4),
@@ -90,6 +91,7 @@ fn statuses() -> [Status; 2] {
                 revert: true,
                 request: Some("now".into()),
                 request_taken_over: true,
+                referring_to: Some(vec![name.clone()]),
                 begun: Some(Begun {
                     interrupted_at: Some(at),
                     canary: Some(Canary { pods: 1, state }),

@@ -69,3 +69,57 @@ async fn the_largest_selector_fits_into_a_request() {
     assert_ne!(settled["status"]["sources"][0]["hash"], baseline["status"]["sources"][0]["hash"]);
     assert_eq!(settled["status"]["history"], Value::Null, "nothing had to be restarted");
 }
+
+/// The API server has defaulted these pods. Each refers in one way, or seems to.
+#[tokio::test]
+async fn only_the_pods_that_refer_are_restarted() {
+    let ns = TestNamespace::new().await;
+    ns.config_map(NAME, "one").await;
+    let volume = |volume: Value| json!({"volumes": [volume]});
+    let variable = |from: Value| json!([{"name": "A", "valueFrom": from}]);
+    let projected = |source: Value| volume(json!({"name": "v", "projected": {"sources": [source]}}));
+    let config_map = json!({"name": NAME, "items": [{"key": "config.cfg", "path": "p"}], "optional": true});
+    let refer = [
+        ("volume", volume(json!({"name": "v", "configMap": config_map}))),
+        ("projected", projected(json!({"configMap": {"name": NAME}}))),
+        ("all-variables", json!({"envFrom": [{"prefix": "A_", "configMapRef": {"name": NAME}}]})),
+        ("variable", json!({"env": variable(json!({"configMapKeyRef": {"name": NAME, "key": "config.cfg"}}))})),
+        ("init", json!({"init": {"envFrom": [{"configMapRef": {"name": NAME, "optional": true}}]}})),
+    ];
+    let others = [
+        ("nothing", json!({})),
+        ("another", json!({"envFrom": [{"configMapRef": {"name": "another", "optional": true}}]})),
+        ("secret", volume(json!({"name": "v", "secret": {"secretName": NAME, "optional": true}}))),
+        ("literal", json!({"env": [{"name": "A", "value": NAME}]})),
+        ("field", json!({"env": variable(json!({"fieldRef": {"fieldPath": "metadata.name"}}))})),
+        ("pull", json!({"imagePullSecrets": [{"name": NAME}]})),
+        (
+            "driver",
+            volume(json!({"name": "v", "csi": {"driver": "d.example.com", "nodePublishSecretRef": {"name": NAME}}})),
+        ),
+        (
+            "downward",
+            projected(json!({"downwardAPI": {"items": [{"path": NAME, "fieldRef": {"fieldPath": "metadata.name"}}]}})),
+        ),
+    ];
+    for (name, its) in refer.iter().chain(&others) {
+        let mut container = json!({"name": "app", "image": "app"});
+        let mut spec = json!({});
+        for (field, value) in its.as_object().unwrap() {
+            match &**field {
+                "env" | "envFrom" => container[field] = value.clone(),
+                "init" => {
+                    spec["initContainers"] = json!([{"name": "init", "image": "app", "envFrom": value["envFrom"]}]);
+                }
+                _ => spec[field] = value.clone(),
+            }
+        }
+        spec["containers"] = json!([container]);
+        ns.create("pods", json!({"metadata": {"name": name, "labels": {"app": NAME}}, "spec": spec})).await;
+    }
+    let _operator = ns.operator().await;
+    ns.monitor(NAME, json!({"podScope": "Referring", "unmanagedPods": "Delete", "gracePeriodSeconds": 1})).await;
+    ns.edit(NAME, "two").await;
+    ns.settled(NAME, "UpToDate").await;
+    assert!(ns.pods(APP).await.into_keys().eq(others.iter().map(|(name, _)| *name).collect::<BTreeSet<_>>()));
+}

@@ -46,7 +46,7 @@ impl Before {
         let snapshot = |pods: &[Pod]| Arc::new(pods.iter().map(|pod| pod.uid.clone()).collect());
         let listed = self.listed(pods_resource_version.as_ref()).unwrap();
         let since = self.listed(since_pods_resource_version.as_ref());
-        let suspects = Suspects::new(self.restart(), Some(snapshot(listed)), since.map(snapshot));
+        let suspects = Suspects::new(self.restart(), Some(snapshot(listed)), since.map(snapshot), None);
         let policy = self.policy();
         Plan::new(&policy, &[suspects], policy.selector.to_query(), listed, self.own_pod().as_ref())
     }

@@ -82,7 +82,7 @@ fn failed(cause: Cause) -> Error {
 fn plan(policy: &Policy) -> Plan {
     let pods: Vec<Pod> = World::new().pods().iter().map(|pod| (**pod).clone()).collect();
     let listed = Some(Arc::new(pods.iter().map(|pod| pod.uid.clone()).collect()));
-    Plan::new(policy, &[Suspects::new(&restart(), listed, None)], policy.selector.to_query(), &pods, None)
+    Plan::new(policy, &[Suspects::new(&restart(), listed, None, None)], policy.selector.to_query(), &pods, None)
 }
 
 impl<'a> Course<'a> {

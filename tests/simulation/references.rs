@@ -1,0 +1,102 @@
+//! Pods that refer to different sources, and ConfigMonitors that restart only those.
+
+use simulated_cluster::network::Process::First;
+use simulated_cluster::state::{Pace, References};
+
+use crate::examples::{OTHER, SETTINGS, play_well, spec, story};
+use crate::player::Played;
+use crate::story::Move::{self, Crash, Edit as EditContent, RequestRestart, Start, Wait};
+use crate::story::{Edit, PodCount, Story, Windows};
+
+const REFERRING: Move = spec(Edit::Referring(true));
+
+/// The pods of an owner refer to the same ConfigMaps: those of the Deployment to `settings`, of the StatefulSet to `other`,
+/// and of the DaemonSet to both.
+fn by_owner(moves: &[Move]) -> Story {
+    Story { references: References::ByOwner, ..story(moves) }
+}
+
+/// Returns how many pods of the Deployment, the StatefulSet and the DaemonSet were deleted.
+fn deleted(played: &Played) -> [usize; 3] {
+    let of = |owner| played.ledger.deletions.iter().filter(|it| played.ledger.pods[it.pod].place.0 == owner).count();
+    [0, 1, 2].map(of)
+}
+
+#[test]
+fn only_pods_that_refer_to_the_source_are_restarted() {
+    let edit = EditContent(SETTINGS, 'b');
+    assert_eq!(deleted(&play_well(&by_owner(&[REFERRING, Wait(200), edit, Wait(5000)]))), [2, 0, 1]);
+    assert_eq!(deleted(&play_well(&by_owner(&[Wait(200), edit, Wait(5000)]))), [2, 2, 1]);
+    let other = [spec(Edit::Source(OTHER)), REFERRING, Wait(200), EditContent(OTHER, 'b'), Wait(5000)];
+    for secret in [false, true] {
+        assert_eq!(deleted(&play_well(&Story { secret, ..by_owner(&other) })), [0, 2, 1]);
+    }
+}
+
+#[test]
+fn a_request_restarts_also_the_pods_that_do_not_refer() {
+    let moves = [REFERRING, Wait(200), RequestRestart(0, 'x'), Wait(5000)];
+    assert_eq!(deleted(&play_well(&by_owner(&moves))), [2, 2, 1]);
+}
+
+/// Plays a restart of one pod after the other, an edit in the middle of it, and a crash.
+fn edited_in_the_middle(before: &[Move], edit: Move) -> Played {
+    let half = [Wait(200), EditContent(SETTINGS, 'b'), Wait(1000), edit, Wait(500), Crash(First), Start(First)];
+    let story = by_owner(&[before, &half, &[Wait(60_000)]].concat());
+    let pace = Pace { readiness: 5000, ..story.pace };
+    play_well(&Story { monitors: vec![(0, Some(PodCount::Pods(1)))], pace, ..story })
+}
+
+/// The process that resumes the restart reads the list again in which the pods were found.
+#[test]
+fn a_restart_goes_on_with_the_scope_that_it_began_with() {
+    let [referring, all] = [true, false].map(|holds| spec(Edit::Referring(holds)));
+    assert_eq!(deleted(&edited_in_the_middle(&[referring], all)), [2, 0, 1]);
+    assert_eq!(deleted(&edited_in_the_middle(&[all], referring)), [2, 2, 1]);
+    for sources in [Edit::Source(OTHER), Edit::Both] {
+        assert_eq!(deleted(&edited_in_the_middle(&[referring], spec(sources))), [2, 0, 1], "{sources:?}");
+    }
+}
+
+#[test]
+fn a_restart_that_waits_goes_on_for_a_source_that_is_removed() {
+    let closed = [REFERRING, spec(Edit::Windows(Windows::FarAway)), Wait(200), EditContent(SETTINGS, 'b'), Wait(200)];
+    let open = [spec(Edit::Source(OTHER)), Wait(200), spec(Edit::Windows(Windows::Always)), Wait(5000)];
+    assert_eq!(deleted(&play_well(&by_owner(&[&closed[..], &open].concat()))), [2, 0, 1]);
+}
+
+/// The DaemonSet's pod refers to both.
+#[test]
+fn of_two_sources_the_pods_of_the_one_that_has_changed_are_restarted() {
+    let both = |moves: &[Move]| Story { both: 1, ..by_owner(&[&[REFERRING, Wait(200)], moves].concat()) };
+    let other = EditContent(OTHER, 'b');
+    assert_eq!(deleted(&play_well(&both(&[other, Wait(5000)]))), [0, 2, 1]);
+    let held = [spec(Edit::Windows(Windows::FarAway)), Wait(200), EditContent(SETTINGS, 'b'), Wait(5000), other];
+    let back = [Wait(5000), EditContent(SETTINGS, 'a'), Wait(5000), spec(Edit::Windows(Windows::Always)), Wait(5000)];
+    // The first one went back, and no pod has been created meanwhile.
+    assert_eq!(deleted(&play_well(&both(&[&held[..], &back].concat()))), [2, 2, 1]);
+}
+
+/// A webhook was installed in the middle, so only some pods of the Deployment refer.
+#[test]
+fn a_pod_that_is_handed_over_and_refers_to_nothing_holds_up_no_restart() {
+    let surge = spec(Edit::MaxSurge(Some(PodCount::Pods(1))));
+    let moves =
+        [surge, Wait(200), EditContent(SETTINGS, 'b'), Wait(1000), REFERRING, EditContent(SETTINGS, 'c'), Wait(60_000)];
+    for seed in 0..10 {
+        let story = story(&moves);
+        let pace = Pace { readiness: 5000, ..story.pace };
+        let story =
+            Story { seed, references: References::ByPod, surges: true, monitors: vec![(0, None)], pace, ..story };
+        play_well(&story);
+    }
+}
+
+#[test]
+fn the_canary_is_a_pod_that_refers() {
+    let canary = spec(Edit::Canary(Some((PodCount::Pods(1), 10))));
+    let played = play_well(&by_owner(&[REFERRING, canary, Wait(200), EditContent(SETTINGS, 'b'), Wait(30_000)]));
+    assert_eq!(deleted(&played), [2, 0, 1]);
+    let at: Vec<u64> = played.ledger.deletions.iter().map(|deletion| deletion.at.ms).collect();
+    assert!(at[1] >= at[0] + 10_000, "{at:?}");
+}
