@@ -106,11 +106,8 @@ impl Status {
 
     /// Returns the sources whose content differs in the restart from what pods are known to have been restarted for.
     pub fn changed(&self) -> impl Iterator<Item = &SourceStatus> {
-        let is_other = |pending: &SourceStatus, known: &SourceStatus| {
-            known.name == pending.name && known.hash.is_some() && known.hash != pending.hash
-        };
         let pending = self.restart.iter().flat_map(|restart| &restart.sources);
-        pending.filter(move |pending| self.sources.iter().any(|known| is_other(pending, known)))
+        pending.filter(|pending| self.knows_otherwise(pending))
     }
 
     /// Returns whether the content that pods have, or are restarted for, is known of this source.
@@ -133,11 +130,15 @@ impl Status {
 
     /// Returns the sources that an earlier status knew with another hash.
     pub fn recorded_since(&self, before: &Self) -> Vec<String> {
-        let is_other = |known: &SourceStatus, now: &SourceStatus| {
-            known.name == now.name && known.hash.is_some() && known.hash != now.hash
-        };
-        let changed = self.sources.iter().filter(|now| before.sources.iter().any(|known| is_other(known, now)));
+        let changed = self.sources.iter().filter(|now| before.knows_otherwise(now));
         changed.map(|source| source.name.clone()).collect()
+    }
+
+    /// Returns whether another hash is recorded of this source.
+    fn knows_otherwise(&self, source: &SourceStatus) -> bool {
+        let is_other =
+            |known: &SourceStatus| known.name == source.name && known.hash.is_some() && known.hash != source.hash;
+        self.sources.iter().any(is_other)
     }
 
     /// Returns whether the hash of a source that an earlier status knew has changed since.
