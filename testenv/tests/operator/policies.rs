@@ -160,15 +160,25 @@ impl Tenant {
         self.fixture.patch("roles", "tenant", json!({"rules": rules})).await;
     }
 
-    async fn create(&self, name: &str, sources: &Value) -> anyhow::Result<Answer> {
+    async fn create(&self, name: &str, sources: &Value, query: &str) -> anyhow::Result<Answer> {
         let spec = json!({"sources": sources, "podSelector": {"app": NAME}});
         let object =
             json!({"apiVersion": "magalix.com/v1", "kind": "ConfigMonitor", "metadata": {"name": name}, "spec": spec});
-        self.client.create(&self.fixture.collection("configmonitors"), &object).await
+        self.client.create(&format!("{}{query}", self.fixture.collection("configmonitors")), &object).await
     }
 
-    async fn patch(&self, name: &str, patch: Value) -> anyhow::Result<Answer> {
-        self.client.merge_patch(&self.fixture.path("configmonitors", name), &patch).await
+    async fn patch(&self, name: &str, patch: &Value, query: &str) -> anyhow::Result<Answer> {
+        self.client.merge_patch(&format!("{}{query}", self.fixture.path("configmonitors", name)), patch).await
+    }
+
+    /// Asserts that the tenant cannot create this. With `dryRun`, since a policy or a right takes a moment until it is in
+    /// force, and what got through before that would stay.
+    async fn cannot_create(&self, name: &str, sources: &Value, why: &str) {
+        assert_refused(name, why, async || self.create(name, sources, "?dryRun=All").await).await;
+    }
+
+    async fn cannot_patch(&self, name: &str, patch: Value, why: &str) {
+        assert_refused(&patch.to_string(), why, async || self.patch(name, &patch, "?dryRun=All").await).await;
     }
 }
 
@@ -184,37 +194,30 @@ async fn who_writes_a_config_monitor_may_delete_pods_and_get_what_it_names() {
     let of_maps: Value = (0..16).map(|number| json!({"configMap": {"name": format!("map-{number}")}})).collect();
     let secret = json!([{"secret": {"name": "key"}}]);
 
+    // Without the right to delete pods, to the second ConfigMap, to a Secret.
     tenant.allow(std::slice::from_ref(&maps)).await;
-    assert_refused("without the right to delete pods", no_pods, async || tenant.create("a", &of_maps).await).await;
+    tenant.cannot_create("a", &of_maps, no_pods).await;
     tenant.allow(&[pods.clone(), right("configmaps", "get", Some("map-0"))]).await;
-    let no_map = "needs the right to get it: configmaps/map-15";
     let last = json!([of_maps[0], of_maps[15]]);
-    assert_refused("without the right to the second", no_map, async || tenant.create("a", &last).await).await;
+    tenant.cannot_create("a", &last, "needs the right to get it: configmaps/map-15").await;
     tenant.allow(&[pods.clone(), maps.clone()]).await;
-    let no_secret = "needs the right to get it: secrets/key";
-    assert_refused("without the right to a Secret", no_secret, async || tenant.create("a", &secret).await).await;
-    eventually("all rights", DEADLINE, async || tenant.create("a", &of_maps).await?.ok()).await.unwrap();
+    tenant.cannot_create("a", &secret, "needs the right to get it: secrets/key").await;
+    eventually("all rights", DEADLINE, async || tenant.create("a", &of_maps, "").await?.ok()).await.unwrap();
     let short = json!({"spec": {"sources": null, "configMap": "map-0"}});
-    tenant.patch("a", short).await.unwrap().ok().unwrap();
+    tenant.patch("a", &short, "").await.unwrap().ok().unwrap();
 
     let of_admin = json!({"configMap": null, "sources": secret});
     tenant.fixture.create_monitor("b", of_admin).await;
-    let slowly = json!({"spec": {"maxUnavailable": 1}});
-    tenant.patch("b", slowly.clone()).await.unwrap().ok().unwrap();
+    tenant.patch("b", &json!({"spec": {"maxUnavailable": 1}}), "").await.unwrap().ok().unwrap();
     let more = json!({"spec": {"sources": [{"secret": {"name": "key"}}, {"secret": {"name": "other"}}]}});
-    let no_other = "needs the right to get it: secrets/other";
-    assert_refused("another Secret", no_other, async || tenant.patch("b", more.clone()).await).await;
-
+    tenant.cannot_patch("b", more, "needs the right to get it: secrets/other").await;
     let keys = json!({"spec": {"sources": [{"secret": {"name": "key", "keys": ["password"]}}]}});
-    let no_key = "needs the right to get it: secrets/key";
-    assert_refused("other keys of a Secret", no_key, async || tenant.patch("b", keys.clone()).await).await;
+    tenant.cannot_patch("b", keys, "needs the right to get it: secrets/key").await;
 
     tenant.allow(&[maps]).await;
     let request = json!({"metadata": {"annotations": {"magalix.com/restart-requested-at": "now"}}});
-    assert_refused("a request for a restart", no_pods, async || tenant.patch("a", request.clone()).await).await;
-    let selector = json!({"spec": {"podSelector": {"app": "other"}}});
-    assert_refused("another selector", no_pods, async || tenant.patch("a", selector.clone()).await).await;
-    let label = json!({"metadata": {"labels": {"team": "web"}}});
-    tenant.patch("a", label).await.unwrap().ok().unwrap();
+    tenant.cannot_patch("a", request, no_pods).await;
+    tenant.cannot_patch("a", json!({"spec": {"podSelector": {"app": "other"}}}), no_pods).await;
+    tenant.patch("a", &json!({"metadata": {"labels": {"team": "web"}}}), "").await.unwrap().ok().unwrap();
     tenant.client.delete(&tenant.fixture.path("configmonitors", "a")).await.unwrap().ok().unwrap();
 }
