@@ -943,6 +943,19 @@ fn canaries_pass_by_a_list() {
     play_well(&Story { pace: Pace { creation: 2000, readiness: 0, termination: 0 }, ..story(&moves) });
 }
 
+/// Exception 10: the successor of one pod becomes ready as labels and selector leave it to its owner.
+#[test]
+fn a_pod_that_is_not_selected_any_more_is_ready_since_its_slow_node_says() {
+    let canary = spec(Edit::Canary(Some((PodCount::Percent("40%"), 10))));
+    let begun = [canary, Wait(200), RequestRestart(0, 'x'), LoseReadiness(0, None), Wait(30_000)];
+    let unready = [NewPodsStayUnready(true), Wait(60_000)];
+    let edited = [Relabel(4, Some("front")), spec(Edit::Select(Pods::NotBack))];
+    let pace = Pace { creation: 0, readiness: 5000, termination: 3000 };
+    let monitors = vec![(0, Some(PodCount::Pods(1)))];
+    let slow = Story { monitors, pace, nodes: -600, min_ready: 2, ..story(&[&begun[..], &unready, &edited].concat()) };
+    (0..10).for_each(|seed| _ = play_well(&Story { seed, ..slow.clone() }));
+}
+
 /// Exception 10: without a canary it did not matter since when the pods were ready, so the slow clock of the node counts.
 #[test]
 fn a_canary_that_is_set_during_a_restart_goes_by_the_clock_of_the_node() {

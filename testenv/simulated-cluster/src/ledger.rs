@@ -973,8 +973,8 @@ impl Ledger {
 
     /// Returns from when on a pod that became ready at this moment counts as ready, in milliseconds. If the clock of its
     /// node is slow, that may be its creation: if it is ready at the first list of the restart, or if it is newer than
-    /// the last list, so that only one of its owner's pods shows it, or if the operator did not go by this before an edit,
-    /// while the restart was held by one, or after its canary had failed.
+    /// the last list or not selected in it, so that only one of its owner's pods shows it, or if the operator did not go by
+    /// this before an edit, while the restart was held by one, or after its canary had failed.
     pub fn counts_from(&self, knower: Knower<'_>, (pod, at): (usize, Moment), ready: Moment) -> u64 {
         let Knower { life, actor, book, start, listed } = knower;
         let began = start.map(|start| start.at);
@@ -998,7 +998,9 @@ impl Ledger {
         // After a panic another list is the first one of the task.
         let is_first = first.is_none_or(|first| ready <= first.at) || self.panicked.contains(&life);
         let pod = &self.pods[pod];
-        if is_edited || has_failed || is_first || Some(pod.born) > listed { pod.ready_by_node(ready) } else { ready.ms }
+        let is_selected = |at| book.specs_between(at, at).any(|spec| pod.was_selected(spec, at));
+        let is_unlisted = Some(pod.born) > listed || !listed.is_none_or(is_selected);
+        if is_edited || has_failed || is_first || is_unlisted { pod.ready_by_node(ready) } else { ready.ms }
     }
 
     fn first_list_after(&self, moment: Option<Moment>) -> Option<Moment> {
