@@ -60,8 +60,9 @@ fn objects() -> impl Strategy<Value = Value> {
             "observedGeneration": 2, "source": "ConfigMap/settings", "sources": [{"kind": "ConfigMap", "name": "settings",
                 "keys": ["a"], "resourceVersion": "5", "hash": "sha256:a"}],
             "restart": {
-                "sources": [{"kind": "ConfigMap", "name": "settings", "hash": "sha256:b"}], "observedAt": time, "since": time, "revert": true, "startedAt": time,
-                "podsResourceVersion": "6", "podSelector": "app=web", "pods": 3, "remaining": 1, "deleted": 2,
+                "sources": [{"kind": "ConfigMap", "name": "settings", "hash": "sha256:b", "observedAt": time, "since": time, "revert": true,
+                    "podsResourceVersion": "6"}],
+                "startedAt": time, "podSelector": "app=web", "pods": 3, "remaining": 1, "deleted": 2,
                 "lastProgressAt": time,
             },
             "history": [{"sources": [{"kind": "ConfigMap", "name": "settings"}], "startedAt": time, "completedAt": time, "pods": 3, "replaced": 2,

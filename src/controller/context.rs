@@ -49,9 +49,6 @@ impl Context {
             Finding::Modified => info!(source, version, "modification detected"),
             Finding::Undone => info!(source, version, "modification undone"),
             Finding::Reverted => info!(source, version, "modification reverted"),
-            Finding::Retargeted => {
-                info!(source, version, "sources in the spec changed; restart continues");
-            }
         }
     }
 

@@ -3,7 +3,7 @@
 //!
 //! One task for each namespace with such pods. All that it goes by is in the pods and in the ConfigMonitors.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU32;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use futures_util::FutureExt;
+use serde_json::value::RawValue;
 use tokio::sync::Notify;
 use tokio::time::{sleep, timeout};
 use tracing::{error, info, warn};
@@ -23,10 +24,12 @@ use crate::kube::error::{Cause, Error};
 use crate::kube::faults::Faults;
 use crate::kube::list::Selection;
 use crate::kube::names::is_dns_subdomain;
-use crate::kube::objects::{LabelledPod, Labels, Pod, REPLICA_SETS, SELECTS_HANDED_OVER};
+use crate::kube::objects::{Labels, Pod, REPLICA_SETS, SELECTS_HANDED_OVER, WholePod};
 use crate::kube::{PODS, ServerTime};
 use crate::monitor::handover::{Claim, Fate, fate};
+use crate::monitor::restart::plan::referred;
 use crate::monitor::restart::surge::{give_back, go_first};
+use crate::monitor::source::SourceName;
 use crate::monitor::spec::Policy;
 use crate::monitor::{CONFIG_MONITORS, ConfigMonitor};
 
@@ -36,6 +39,8 @@ const RECHECK: Duration = Duration::from_secs(5);
 const MOST_AT_ONCE: usize = 32;
 /// The most bytes of labels that are kept of a pod. One with more is given back.
 const MAX_LABELS: usize = 16 << 10;
+/// The most references that are kept of a pod. One with more may refer to anything.
+const MAX_REFERENCES: usize = 64;
 /// The least time between two looks: each status that is written wakes the task.
 const PAUSE: Duration = Duration::from_millis(500);
 
@@ -115,10 +120,10 @@ async fn settle(shared: &Shared) -> Result<bool, Error> {
     let labels = Some(SELECTS_HANDED_OVER.to_owned());
     let selection = Selection { resource: PODS, labels, name: None, metadata_only: false };
     // Whoever may label pods may label many, and write much into them.
-    let keep = |LabelledPod { pod, labels }: LabelledPod| {
+    let keep = |WholePod { pod, labels, spec }: WholePod| {
         let is_own = shared.own_pod.as_ref() == Some(&pod.uid);
         let is_one = pod.handed_over.is_some() && pod.gone_by.is_none() && !is_own;
-        is_one.then(|| HandedOverPod { pod, labels: labels.up_to(MAX_LABELS) })
+        is_one.then(|| HandedOverPod { pod, labels: labels.up_to(MAX_LABELS), referred: few_referred(spec.as_deref()) })
     };
     let mut pods: Vec<HandedOverPod> = client.list(&selection, None, keep).await?.items.into_iter().flatten().collect();
     // Those that cannot go yet do not keep the others from their turn.
@@ -151,9 +156,16 @@ async fn settle(shared: &Shared) -> Result<bool, Error> {
     failure.map_or(Ok(left > 0), Err)
 }
 
+/// Returns to what a pod refers, if that is known and not too much.
+fn few_referred(spec: Option<&RawValue>) -> Option<BTreeSet<SourceName>> {
+    referred(spec).filter(|referred| referred.len() <= MAX_REFERENCES)
+}
+
 struct HandedOverPod {
     pod: Pod,
     labels: Labels,
+    /// What it refers to, if that is known.
+    referred: Option<BTreeSet<SourceName>>,
 }
 
 impl HandedOverPod {
@@ -168,7 +180,7 @@ impl HandedOverPod {
 
     fn claim(&self, found: Option<&ConfigMonitor>) -> Claim {
         let (_, uid, restart, _) = self.by();
-        Claim::of(found, (uid, restart), &self.labels.to_map())
+        Claim::of(found, (uid, restart), &self.labels.to_map(), self.referred.as_ref())
     }
 
     fn since(&self) -> ServerTime {
@@ -245,4 +257,20 @@ async fn settle_one(shared: &Shared, of: &HandedOverPod) -> Result<bool, Error> 
 async fn permit(shared: &Shared) -> Result<Option<Permit>, Error> {
     let permit = shared.client.deletion_permit().await?;
     Ok(Some(permit).filter(|_| !shared.handovers.is_left_alone.load(Ordering::Relaxed)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pod_with_too_many_references_may_refer_to_anything() {
+        let referred = |count: usize| {
+            let source = |number| format!(r#"{{"configMapRef":{{"name":"c{number}"}}}}"#);
+            let sources: Vec<String> = (0..count).map(source).collect();
+            let spec = format!(r#"{{"containers":[{{"envFrom":[{}]}}]}}"#, sources.join(","));
+            few_referred(Some(&RawValue::from_string(spec).expect("a spec"))).map(|referred| referred.len())
+        };
+        assert_eq!([1, 64, 65].map(referred), [Some(1), Some(64), None]);
+    }
 }

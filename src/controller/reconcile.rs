@@ -127,7 +127,8 @@ impl Reconciler {
             Ok(Requeue::At(_) | Requeue::Later(_) | Requeue::Never) => self.memory.record_quiet(quiet),
             Ok(Requeue::Now | Requeue::OnTurn(_)) => self.memory.record_quiet_of_restart(quiet),
             Err(_) if finding != Finding::Unchanged => {
-                let before = self.memory.quiet().map(|quiet| quiet.with_unrecorded(policy.quiet_period, now));
+                let before = self.memory.quiet().map(|before| before.with_unrecorded(policy.quiet_period, now));
+                let before = before.map(|before| before.knowing(quiet.as_ref()));
                 self.memory.record_quiet(before);
                 self.memory.record_quiet_of_restart(quiet);
             }
@@ -142,7 +143,7 @@ impl Reconciler {
         let Some(status) = self.memory.status() else { return };
         let Some(ready) = status.conditions.first() else { return };
         // A restart that waited for a window may be about content of last week.
-        let since = |restart: &Restart| restart.begun.as_ref().map_or(restart.observed_at, |begun| begun.started_at);
+        let since = |restart: &Restart| restart.begun.as_ref().map_or(restart.observed_at(), |begun| begun.started_at);
         let pending = status.restart.as_deref().map(since);
         // An operator of another version may have written the reason.
         let known: Option<Reason> = ready.reason.parse().ok();
@@ -171,8 +172,7 @@ impl Reconciler {
 
     /// Logs a finding once, and returns the notices about it.
     fn announce(&mut self, status: &Status, quiet: Option<&Quiet>, look: &Look, finding: Finding) -> Vec<Notice> {
-        let contents = quiet.map(|quiet| &quiet.content.0).or(status.restart.as_ref().map(|restart| &restart.contents));
-        let changed = contents.map(|contents| status.changed(contents)).unwrap_or_default();
+        let changed = quiet.map_or_else(|| status.changed_by_restart(), |quiet| status.changed(&quiet.content.0));
         let Some(replaced) = self.memory.announce(finding, &changed) else { return Vec::new() };
         let version = match &changed[..] {
             [only] => status.version_of(only),

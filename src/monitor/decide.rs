@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use super::content::{ContentHash, UnknownHash};
 use super::hold::{Hold, may_begin};
 use super::source::{Contents, Source, SourceName};
-use super::spec::{PodScope, Policy};
-use super::status::{Begun, Canary, CanaryState, Restart, SourceStatus, Status, Why};
+use super::spec::Policy;
+use super::status::{Begun, Canary, CanaryState, Change, Request, Restart, SourceStatus, Status, Why};
 use crate::kube::{ResourceVersion, ServerTime};
 
 /// Further changes extend a quiet period, but to no more than this many times its length.
@@ -63,6 +63,9 @@ pub struct Quiet {
     counts_from: ServerTime,
     /// Another process has begun the period, so that only the status says when.
     resumed: bool,
+    /// The sources whose content has differed since the restart was interrupted, and when the first of these was read.
+    /// `None`: nobody knows.
+    differed: Option<(ServerTime, BTreeSet<SourceName>)>,
     /// The list of pods right after the content was read that interrupts a restart. The status names it once the
     /// restart has ended.
     pub(crate) listed: Option<ResourceVersion>,
@@ -88,8 +91,6 @@ pub(crate) enum Finding {
     Undone,
     /// A revert to what pods had been restarted for. Some pods may run with the content in between.
     Reverted,
-    /// The spec no longer names a source, or keys of it, that a restart is about. The restart goes on.
-    Retargeted,
 }
 
 /// The record after a reading.
@@ -142,9 +143,19 @@ pub struct Moment {
 }
 
 impl Quiet {
-    fn begin(contents: &Contents, at: ServerTime, now: Instant, passed: bool) -> Self {
-        let (content, last) = ((contents.clone(), at), now);
-        Self { content, counts_from: at, resumed: false, listed: None, first: now, last, unrecorded: None, passed }
+    fn begin(before: &Contents, contents: &Contents, at: ServerTime, now: Instant, passed: bool) -> Self {
+        let (content, differed) = ((contents.clone(), at), Some((at, different(before, contents).collect())));
+        Self {
+            content,
+            counts_from: at,
+            resumed: false,
+            differed,
+            listed: None,
+            first: now,
+            last: now,
+            unrecorded: None,
+            passed,
+        }
     }
 
     /// Resumes the quiet period of another process, given the newest content. It counts from the time in the status, or
@@ -160,20 +171,26 @@ impl Quiet {
         let known = newest.at.since(counts_from).saturating_sub(A_SECOND);
         let read = if newest.at < counts_from { now } else { newest.came };
         let last = read.checked_sub(known).unwrap_or(read);
-        Self { content, counts_from, resumed: true, listed: None, first: last, last, unrecorded: None, passed }
-    }
-
-    pub(crate) fn is_about(&self, restart: &Restart) -> bool {
-        match &restart.begun {
-            Some(begun) => begun.interrupted_at == Some(self.counts_from),
-            None => self.content.0 == restart.contents && self.counts_from == restart.observed_at,
+        Self {
+            content,
+            counts_from,
+            resumed: true,
+            differed: None,
+            listed: None,
+            first: last,
+            last,
+            unrecorded: None,
+            passed,
         }
     }
 
-    /// Returns the pending restart for this content.
-    pub(crate) fn follow(&self, restart: &Restart) -> Restart {
-        let ((contents, observed_at), pods_resource_version) = (self.content.clone(), self.listed.clone());
-        Restart { contents, observed_at, pods_resource_version, begun: None, ..restart.clone() }
+    /// Returns whether this is about the restart in the status.
+    pub(crate) fn is_about(&self, status: &Status) -> bool {
+        match status.restart.as_deref() {
+            Some(Restart { begun: Some(begun), .. }) => begun.interrupted_at == Some(self.counts_from),
+            Some(restart) => self.content.0 == status.desired() && self.counts_from == restart.observed_at(),
+            None => false,
+        }
     }
 
     pub(crate) fn until(&self, period: Duration) -> Instant {
@@ -186,11 +203,21 @@ impl Quiet {
         reading.came < self.until(period) && (!self.resumed || reading.at.since(self.counts_from) < period)
     }
 
+    /// Belongs to this pending restart from now on. The newest of its changes may have been undone.
+    fn follow(&mut self, restart: &Restart) {
+        self.counts_from = restart.observed_at();
+        self.content.1 = self.counts_from;
+    }
+
     /// Extends the quiet period after a further change of the content.
     fn extended(&self, contents: &Contents, at: ServerTime, period: Duration, now: Instant) -> Self {
         let content = (contents.clone(), at);
         let before = self.with_unrecorded(period, now);
-        Self { content, counts_from: at, resumed: false, listed: None, last: now, unrecorded: None, ..before }
+        let differed = self.differed.clone().map(|(since, mut sources)| {
+            sources.extend(different(&self.content.0, contents));
+            (since, sources)
+        });
+        Self { content, counts_from: at, resumed: false, differed, listed: None, last: now, unrecorded: None, ..before }
     }
 
     /// Records that other content was read but could not be recorded in the status. The limit on extensions counts from
@@ -203,6 +230,15 @@ impl Quiet {
         let has_passed = self.unrecorded.is_none() && now >= self.until(period);
         let unrecorded = Some(self.unrecorded.unwrap_or(now));
         Self { first, unrecorded, passed: self.passed || has_passed, ..self.clone() }
+    }
+
+    /// Takes which sources differed in a step that could not record it.
+    #[must_use]
+    pub(crate) fn knowing(self, unrecorded: Option<&Self>) -> Self {
+        let Some(unrecorded) = unrecorded else { return self };
+        let both = self.differed.zip(unrecorded.differed.clone());
+        let differed = both.map(|((since, sources), (_, more))| (since, sources.into_iter().chain(more).collect()));
+        Self { differed, ..self }
     }
 
     /// Returns the quiet period after its content was read again.
@@ -227,19 +263,15 @@ pub fn observe(
 ) -> Result<Observed, UnknownHash> {
     let mut next = status.clone();
     next.source = Some(policy.source());
-    let is_retargeted = forget_sources(policy, look, &mut next);
-    let baselined = record_sources(policy, look, is_retargeted, &mut next);
-    let known = quiet.filter(|quiet| status.restart.as_deref().is_some_and(|restart| quiet.is_about(restart))).cloned();
+    forget_sources(policy, look, &mut next);
+    let baselined = record_sources(policy, look, &mut next);
+    let known = quiet.filter(|quiet| quiet.is_about(status)).cloned();
     let (found, quiet) = match next.restart.as_deref() {
         None => observe_settled(policy, status, look, moment, &mut next)?,
-        Some(Restart { begun: None, .. }) => observe_pending(policy, known, look, moment, &mut next)?,
+        Some(Restart { begun: None, .. }) => observe_pending(policy, status, known, look, moment, &mut next)?,
         Some(Restart { begun: Some(_), .. }) => observe_under_way(policy, known, look, moment, &mut next)?,
     };
-    let finding = match found {
-        Finding::Unchanged | Finding::Undone if is_retargeted => Finding::Retargeted,
-        Finding::Unchanged if baselined => Finding::Baseline,
-        found => found,
-    };
+    let finding = if found == Finding::Unchanged && baselined { Finding::Baseline } else { found };
     if let (Finding::Baseline, None, Some(newest)) = (finding, &next.restart, look.newest()) {
         next.baseline(newest.at);
     }
@@ -254,79 +286,87 @@ fn observe_settled(policy: &Policy, status: &Status, look: &Look, moment: Moment
     if is_recorded(next, &contents)? {
         return Ok((Finding::Unchanged, None));
     }
-    let quiet = Quiet::begin(&contents, newest.at, moment.now, false);
-    let referring_to = (policy.pod_scope == PodScope::Referring).then(|| next.changed(&contents));
-    next.restart = Some(Box::new(Restart {
-        contents,
-        observed_at: newest.at,
-        pods_resource_version: None,
-        since: left_at(policy, status, look, newest.at),
-        since_pods_resource_version: None,
-        revert: false,
-        request: None,
-        request_taken_over: false,
-        referring_to,
-        begun: None,
-    }));
+    let quiet = Quiet::begin(&next.desired(), &contents, newest.at, moment.now, false);
+    let since = left_at(policy, status, look, newest.at);
+    next.restart = Some(Box::new(following(next, &Restart::default(), &quiet, since)?));
     Ok((Finding::Modified, Some(quiet)))
 }
 
-/// Replaces the content of a pending restart if there is other content. A revert before a quiet period has passed ends
-/// the restart.
-fn observe_pending(policy: &Policy, quiet: Option<Quiet>, look: &Look, moment: Moment, next: &mut Status) -> Found {
-    let (Some(restart), Some(newest)) = (next.restart.as_deref().cloned(), look.newest()) else {
-        return Ok((Finding::Unchanged, quiet));
-    };
-    let (period, now) = (policy.quiet_period, moment.now);
-    let content = (restart.contents.clone(), restart.observed_at);
+/// Changes a pending restart if there is other content. A source whose content is back before a quiet period has passed
+/// is not part of it any more; without any, the restart ends.
+fn observe_pending(
+    policy: &Policy,
+    status: &Status,
+    quiet: Option<Quiet>,
+    look: &Look,
+    moment: Moment,
+    next: &mut Status,
+) -> Found {
+    let Some(restart) = next.restart.as_deref().cloned() else { return Ok((Finding::Unchanged, quiet)) };
+    let (period, now, desired) = (policy.quiet_period, moment.now, next.desired());
+    let content = (desired.clone(), restart.observed_at());
+    // The spec may have changed the sources of the restart.
+    let quiet = quiet.map(|quiet| Quiet { content: content.clone(), ..quiet });
+    let Some(newest) = look.newest() else { return Ok((Finding::Unchanged, quiet)) };
     let resume = || {
-        let passed = next.has_superseded() || newest.at.since(restart.since) >= period;
-        Quiet::resume(content.clone(), restart.observed_at, newest, now, passed)
+        let passed = next.has_superseded() || newest.at.since(restart.since()) >= period;
+        Quiet::resume(content.clone(), restart.observed_at(), newest, now, passed)
     };
     // While a source is missing, the readings of the others say nothing about its period.
     let quiet = quiet.or_else(|| look.is_whole().then(resume));
-    // The spec may have changed the sources of the restart.
-    let quiet = quiet.map(|quiet| Quiet { content, ..quiet });
-    let contents = contents(policy, look, next, Some(&restart.contents));
-    if restart.contents.are(&contents)? {
+    let contents = contents(policy, look, next, Some(&desired));
+    if desired.are(&contents)? {
         // A missing source was not read again. That matters unless pods have been restarted for its content.
-        let is_read = restart.contents.are(&self::contents(policy, look, next, None))?;
+        let is_read = desired.are(&self::contents(policy, look, next, None))?;
         let seen = |quiet: Quiet| if is_read { quiet.seen(period, now) } else { quiet };
         return Ok((Finding::Unchanged, quiet.map(seen)));
     }
-    let finding = change(next, &contents)?;
-    let quiet = match quiet {
-        Some(quiet) => quiet.extended(&contents, newest.at, period, now),
-        None => Quiet::begin(&contents, newest.at, now, true),
-    };
-    if finding == Finding::Reverted && !quiet.passed {
+    let begun = Quiet::begin(&desired, &contents, newest.at, now, true);
+    let extended = quiet.map(|quiet| quiet.extended(&contents, newest.at, period, now));
+    // Only this change is new to the restart.
+    let mut extended = Quiet { differed: begun.differed.clone(), ..extended.unwrap_or(begun) };
+    // The other sources had not left by then.
+    let left = left_at(policy, status, look, newest.at).max(restart.observed_at().min(newest.at));
+    let following = following(next, &restart, &extended, left)?;
+    if following.changes.is_empty() && following.request.is_none() {
         next.restart = None;
         return Ok((Finding::Undone, None));
     }
-    supersede(policy, &quiet, moment, next)?;
-    Ok((finding, Some(quiet)))
+    let is_new = following.changes.iter().any(|change| restart.change(&change.source) != Some(change));
+    let finding = if is_new { change(next, &contents)? } else { Finding::Undone };
+    extended.follow(&following);
+    next.supersede(following, moment.server_now);
+    Ok((finding, Some(extended)))
 }
 
 /// Interrupts a restart under way if there is other content. The restart goes on if its content comes back within the
 /// quiet period. Otherwise it has ended, whatever the content is by then: pods may have been created with other content.
 fn observe_under_way(policy: &Policy, quiet: Option<Quiet>, look: &Look, moment: Moment, next: &mut Status) -> Found {
     let Some(restart) = next.restart.as_deref().cloned() else { return Ok((Finding::Unchanged, quiet)) };
-    let (period, now) = (policy.quiet_period, moment.now);
-    let contents =
-        contents(policy, look, next, Some(quiet.as_ref().map_or(&restart.contents, |quiet| &quiet.content.0)));
-    let is_own = restart.contents.are(&contents)?;
+    let (period, now, desired) = (policy.quiet_period, moment.now, next.desired());
+    // An edit of the spec may have added sources.
+    let quiet = quiet.map(|mut quiet| {
+        quiet.content.0.add(&desired);
+        quiet
+    });
+    let contents = contents(policy, look, next, Some(quiet.as_ref().map_or(&desired, |quiet| &quiet.content.0)));
+    let is_own = desired.are(&contents)?;
+    // Before another process reads content, it may have left at any time since.
+    let began = restart.begun.as_ref().map_or(restart.since(), |begun| begun.started_at);
     let (finding, mut quiet, is_over) = match (restart.interrupted_at(), quiet, look.newest()) {
         (None, _, Some(newest)) if !is_own => {
-            (change(next, &contents)?, Quiet::begin(&contents, newest.at, now, true), period.is_zero())
+            let mut quiet = Quiet::begin(&desired, &contents, newest.at, now, true);
+            if is_found_late(policy, next, look) {
+                quiet.differed = quiet.differed.map(|(_, sources)| (began, sources));
+            }
+            (change(next, &contents)?, quiet, period.is_zero())
         }
         (None, ..) => return Ok((Finding::Unchanged, None)),
         (Some(_), Some(quiet), newest) => {
             let until = quiet.until(period);
-            // An edit of the spec may have added or removed sources.
-            let is_other = |(name, hash)| quiet.content.0.get(name).is_some_and(|known| known != hash);
             // Nothing was read of a missing source.
             let is_again = quiet.unrecorded.is_some() && look.is_whole();
-            let is_new = contents.iter().any(is_other) || is_again;
+            let is_new = different(&quiet.content.0, &contents).next().is_some() || is_again;
             match newest.filter(|_| is_new || is_own) {
                 Some(newest) if is_own && quiet.includes(newest, period) => return Ok(go_on(next)),
                 Some(newest) => {
@@ -352,7 +392,8 @@ fn observe_under_way(policy: &Policy, quiet: Option<Quiet>, look: &Look, moment:
         // A process that has just started does not know what the interruption was about.
         (Some(at), None, Some(newest)) if look.is_whole() => {
             if newest.at.since(at) >= period {
-                (change(next, &contents)?, Quiet::begin(&contents, newest.at, now, true), true)
+                let quiet = Quiet::begin(&desired, &contents, newest.at, now, true);
+                (change(next, &contents)?, Quiet { differed: None, ..quiet }, true)
             } else if is_own {
                 return Ok(go_on(next));
             } else {
@@ -365,8 +406,10 @@ fn observe_under_way(policy: &Policy, quiet: Option<Quiet>, look: &Look, moment:
         begun.interrupted_at = begun.interrupted_at.filter(|_| is_over).or(Some(quiet.counts_from));
     }
     if is_over {
-        quiet.counts_from = quiet.content.1;
-        supersede(policy, &quiet, moment, next)?;
+        let left = quiet.differed.as_ref().map_or(began, |(since, _)| *since);
+        let following = following(next, &restart, &quiet, left)?;
+        quiet.follow(&following);
+        next.supersede(following, moment.server_now);
     }
     Ok((finding, Some(quiet)))
 }
@@ -377,32 +420,31 @@ fn go_on(next: &mut Status) -> (Finding, Option<Quiet>) {
 }
 
 /// Forgets the sources that the spec no longer names, or whose keys it has changed, but not before all sources of the
-/// spec exist: a misspelt name must lose nothing. Returns whether a restart is about a forgotten source. That restart
-/// goes on whatever the content.
-fn forget_sources(policy: &Policy, look: &Look, status: &mut Status) -> bool {
+/// spec exist: a misspelt name must lose nothing. A restart stays about their changes. Once the keys are edited, it is
+/// unknown which content a pod has.
+fn forget_sources(policy: &Policy, look: &Look, status: &mut Status) {
     if !look.is_whole() {
-        return false;
+        return;
     }
-    let is_named = |known: &SourceStatus| policy.sources.iter().any(|source| is_about(known, source));
-    let (kept, forgotten): (Vec<SourceStatus>, Vec<SourceStatus>) =
-        std::mem::take(&mut status.sources).into_iter().partition(is_named);
-    status.sources = kept;
-    let Some(restart) = &mut status.restart else { return false };
-    let mut is_retargeted = false;
-    for SourceStatus { name, hash, .. } in forgotten {
-        is_retargeted |= restart.contents.get(&name).is_some_and(|content| Some(content) != hash.as_ref());
-        restart.contents.retain(|source| *source != name);
-    }
-    if is_retargeted {
-        // From here on it is unknown which content a pod has. `Status::complete` sets the hashes again.
-        status.sources.iter_mut().for_each(|source| source.hash = None);
-    }
-    is_retargeted
+    let Status { sources, restart, .. } = status;
+    sources.retain_mut(|known| {
+        let mut named = policy.sources.iter().zip(&look.0);
+        let mut changes = restart.iter_mut().flat_map(|restart| &mut restart.changes);
+        match named.find(|(source, _)| source.name == known.name) {
+            Some((source, _)) if is_about(known, source) => true,
+            Some((source, Some(content))) => changes.find(|change| change.source == known.name).is_some_and(|change| {
+                (known.keys, known.hash) = (source.keys.clone(), None);
+                change.hash.clone_from(&content.hash);
+                true
+            }),
+            _ => false,
+        }
+    });
 }
 
 /// Records the existing sources, and the first content of each source that had none. Returns whether there was a first
 /// content.
-fn record_sources(policy: &Policy, look: &Look, is_retargeted: bool, status: &mut Status) -> bool {
+fn record_sources(policy: &Policy, look: &Look, status: &mut Status) -> bool {
     let mut known = std::mem::take(&mut status.sources);
     let mut baselined = false;
     for (source, content) in policy.sources.iter().zip(&look.0) {
@@ -415,14 +457,9 @@ fn record_sources(policy: &Policy, look: &Look, is_retargeted: bool, status: &mu
             && let Some(content) = content
         {
             entry.resource_version.clone_from(&content.version);
-            let restart = status.restart.as_mut();
-            let is_pending = restart.as_ref().is_some_and(|restart| restart.contents.get(name).is_some());
-            if entry.hash.is_none() && !is_pending {
+            if entry.hash.is_none() && status.restart.as_ref().is_none_or(|restart| restart.change(name).is_none()) {
                 baselined = true;
-                entry.hash = (!is_retargeted).then(|| content.hash.clone());
-                if let Some(restart) = restart {
-                    restart.contents.set(name, content.hash.clone());
-                }
+                entry.hash = Some(content.hash.clone());
             }
         }
         status.sources.push(entry);
@@ -434,16 +471,14 @@ fn record_sources(policy: &Policy, look: &Look, is_retargeted: bool, status: &mu
 /// Keeps the sources to be forgotten once all sources of the spec exist: as many as fit into a status, and those first
 /// that a restart is about.
 fn forget_later(mut known: Vec<SourceStatus>, status: &mut Status) {
-    let pending = |name: &SourceName| status.restart.as_ref().and_then(|restart| restart.contents.get(name));
-    known.retain(|known| known.hash.is_some() || pending(&known.name).is_some());
-    known.sort_by_key(|known| pending(&known.name).is_none_or(|pending| Some(pending) == known.hash.as_ref()));
-    known.truncate(MAX_KNOWN_SOURCES.saturating_sub(status.sources.len()));
+    let Status { sources, restart, .. } = status;
+    let is_changed = |name: &SourceName| restart.as_ref().is_some_and(|restart| restart.change(name).is_some());
+    known.retain(|known| known.hash.is_some() || is_changed(&known.name));
+    known.sort_by_key(|known| !is_changed(&known.name));
+    known.truncate(MAX_KNOWN_SOURCES.saturating_sub(sources.len()));
     // What the restart is about changes, and the order must not.
     known.sort_by(|one, other| one.name.cmp(&other.name));
-    status.sources.append(&mut known);
-    let Status { sources, restart, .. } = status;
-    let Some(restart) = restart else { return };
-    restart.contents.retain(|name| sources.iter().any(|known| known.name == *name));
+    sources.append(&mut known);
 }
 
 fn is_about(known: &SourceStatus, source: &Source) -> bool {
@@ -482,48 +517,58 @@ fn change(status: &Status, contents: &Contents) -> Result<Finding, UnknownHash> 
     Ok(if is_recorded(status, contents)? { Finding::Reverted } else { Finding::Modified })
 }
 
-/// Puts a pending restart for other content in the place of a restart.
-fn supersede(policy: &Policy, quiet: &Quiet, moment: Moment, next: &mut Status) -> Result<(), UnknownHash> {
-    let Some(restart) = next.restart.as_deref() else { return Ok(()) };
-    // The request of a restart that has begun is for all pods, so the next restart takes it over, and is no revert.
-    let request = restart.request.clone().filter(|_| restart.begun.is_some() || restart.request_taken_over);
-    let request_taken_over = request.is_some();
-    let revert = request.is_none() && is_recorded(next, &quiet.content.0)?;
-    // The restart's own list is the first one only if its content was the first after what pods have.
-    let own = restart.pods_resource_version.as_ref().filter(|_| restart.since == restart.observed_at);
-    let first_list = restart.since_pods_resource_version.as_ref().or(own).cloned();
-    // The restart was requested without a change, and its content changes only now.
-    let is_leaving = !restart.revert && is_recorded(next, &restart.contents)?;
-    let (since, since_pods_resource_version) = match is_leaving {
-        true => (restart.interrupted_at().unwrap_or(quiet.content.1), None),
-        false => (restart.since, first_list),
-    };
-    let referring_to = referring_to(policy, restart, &quiet.content.0);
-    let following = Restart {
-        since,
-        since_pods_resource_version,
-        revert,
-        request,
-        request_taken_over,
-        referring_to,
-        ..quiet.follow(restart)
-    };
-    next.supersede(following, moment.server_now);
-    Ok(())
+/// Returns the sources whose content is not what it was before.
+fn different<'a>(before: &'a Contents, contents: &'a Contents) -> impl Iterator<Item = SourceName> + 'a {
+    let is_other = |(name, hash): &(&SourceName, &ContentHash)| before.get(name).is_some_and(|known| known != *hash);
+    contents.iter().filter(is_other).map(|(name, _)| name.clone())
 }
 
-/// Returns the sources of which a pod must refer to one, for a restart with these contents that follows another one. There
-/// is one list of pods for all of them, so what had changed before counts, too. Nobody knows what has interrupted a
-/// restart that has begun. One that follows a restart for all pods is for all pods.
-fn referring_to(policy: &Policy, before: &Restart, contents: &Contents) -> Option<Vec<SourceName>> {
-    let former = before.referring_to.as_ref().filter(|_| policy.pod_scope == PodScope::Referring)?;
-    let is_new = |(name, hash): &(&SourceName, &ContentHash)| before.contents.get(name) != Some(*hash);
-    let changed: Vec<SourceName> = match before.begun {
-        None => contents.iter().filter(is_new).map(|(name, _)| name.clone()).collect(),
-        Some(_) => policy.sources.iter().map(|source| source.name.clone()).collect(),
+/// Returns the pending restart that follows a restart once other content has been read. Each source that differed gets a
+/// list of its own; a change of another one that is not finished keeps its list, so what was replaced is not touched
+/// again. `left`: when the content of a source left what pods had been restarted for, if it had not before.
+///
+/// # Errors
+/// If a hash in the record cannot be compared.
+fn following(status: &Status, restart: &Restart, quiet: &Quiet, left: ServerTime) -> Result<Restart, UnknownHash> {
+    let has_begun = restart.begun.is_some();
+    let has_differed = |name: &SourceName| quiet.differed.as_ref().is_none_or(|(_, sources)| sources.contains(name));
+    let (contents, observed_at) = &quiet.content;
+    let is_named = |change: &&Change| contents.get(&change.source).is_some();
+    // Of those that the spec no longer names, as many stay as fit into a status, the newest ones.
+    let mut excess = restart.changes.iter().filter(|change| !is_named(change)).count();
+    excess = excess.saturating_sub(MAX_KNOWN_SOURCES.saturating_sub(contents.iter().count()));
+    let stays = |change: &&Change| match is_named(change) {
+        true => !has_differed(&change.source),
+        false if excess > 0 => {
+            excess -= 1;
+            false
+        }
+        false => true,
     };
-    let all: BTreeSet<SourceName> = changed.into_iter().chain(former.iter().cloned()).collect();
-    Some(all.into_iter().collect()).filter(|all: &Vec<SourceName>| all.len() <= MAX_KNOWN_SOURCES)
+    let mut changes: Vec<Change> = restart.changes.iter().filter(stays).cloned().collect();
+    for (name, hash) in contents.iter().filter(|(name, _)| has_differed(name)) {
+        let revert = status.hash_of(name).map_or(Ok(false), |recorded| recorded.is(hash))?;
+        if revert && !has_begun && !quiet.passed {
+            continue;
+        }
+        // A restart's own list is the first one only if its content was the first after what pods have.
+        let (since, since_pods_resource_version) = restart.change(name).map_or((left, None), |known| {
+            let own = known.pods_resource_version.as_ref().filter(|_| known.since == known.observed_at);
+            (known.since, known.since_pods_resource_version.as_ref().or(own).cloned())
+        });
+        changes.push(Change {
+            source: name.clone(),
+            hash: hash.clone(),
+            observed_at: *observed_at,
+            pods_resource_version: quiet.listed.clone(),
+            since,
+            since_pods_resource_version,
+            revert,
+        });
+    }
+    // The request of a restart that has begun is for all pods, so the next restart takes it over.
+    let request = restart.request.clone().filter(|request| has_begun || request.taken_over);
+    Ok(Restart { changes, request: request.map(|request| Request { taken_over: true, ..request }), begun: None })
 }
 
 /// Returns what to do about a record that the last look has updated.
@@ -564,12 +609,8 @@ pub fn decide(
     }
     let restart = match (known, request) {
         (None, None) => return Decision::Settled,
-        (Some(restart), None) => {
-            // The scope may have been edited since.
-            let is_scoped = policy.pod_scope == PodScope::Referring && restart.request.is_none();
-            Restart { referring_to: restart.referring_to.clone().filter(|_| is_scoped), ..restart.clone() }
-        }
-        (_, Some(request)) => requested(policy, status, look, request, server_now),
+        (Some(restart), None) => restart.clone(),
+        (_, Some(request)) => requested(status, request, server_now),
     };
     // Only a change has a quiet period.
     let is_change = status.why() != Why::Requested && known.is_some();
@@ -603,35 +644,30 @@ pub(crate) fn interruption(policy: &Policy, status: &Status, quiet: Option<&Quie
 }
 
 /// Returns the requested restart of all existing pods. It takes the place of the restart in the status, and has its
-/// content.
-fn requested(policy: &Policy, status: &Status, look: &Look, request: &Arc<str>, now: ServerTime) -> Restart {
-    let known = status.restart.as_deref();
-    Restart {
-        contents: known.map_or_else(|| contents(policy, look, status, None), |known| known.contents.clone()),
-        observed_at: now,
-        pods_resource_version: None,
-        since: known.map_or(now, |known| known.since),
-        since_pods_resource_version: known.and_then(|known| known.since_pods_resource_version.clone()),
-        revert: false,
-        request: Some(Arc::clone(request)),
-        request_taken_over: false,
-        referring_to: None,
-        begun: None,
-    }
+/// changes.
+fn requested(status: &Status, value: &Arc<str>, now: ServerTime) -> Restart {
+    let changes = status.restart.as_ref().map(|restart| restart.changes.clone()).unwrap_or_default();
+    let request =
+        Request { value: Arc::clone(value), taken_over: false, observed_at: now, pods_resource_version: None };
+    Restart { changes, request: Some(request), begun: None }
 }
 
 /// Returns the earliest time when the content may have left what pods had been restarted for. If this process did not
 /// see the change, that is when the condition Reconciling last changed: nothing written before a first look changes it.
 /// A revert may then restart too many pods, but never too few.
 fn left_at(policy: &Policy, status: &Status, look: &Look, at: ServerTime) -> ServerTime {
-    let is_changed = |name: &SourceName, content: &Content| {
-        status.sources.iter().any(|known| known.name == *name && known.hash.as_ref() != Some(&content.hash))
-    };
+    let settled = status.conditions.iter().find(|condition| condition.r#type == "Reconciling");
+    let settled = settled.filter(|_| is_found_late(policy, status, look));
+    settled.map_or(at, |settled| settled.last_transition_time.min(at))
+}
+
+/// Returns whether the first reading of this process has found other content than pods have, or are restarted for.
+fn is_found_late(policy: &Policy, status: &Status, look: &Look) -> bool {
+    let desired = status.desired();
+    let is_other = |source: &Source, hash| desired.get(&source.name).is_some_and(|known| known != hash);
     let mut found =
         policy.sources.iter().zip(&look.0).filter_map(|(source, content)| Some((source, content.as_ref()?)));
-    let is_first = found.any(|(source, content)| content.first && is_changed(&source.name, content));
-    let settled = status.conditions.iter().find(|condition| condition.r#type == "Reconciling");
-    settled.filter(|_| is_first).map_or(at, |settled| settled.last_transition_time.min(at))
+    found.any(|(source, content)| content.first && is_other(source, &content.hash))
 }
 
 #[cfg(test)]

@@ -1,14 +1,16 @@
 //! What becomes of a pod that is handed over: its restart deletes it, or it is given back.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::ConfigMonitor;
+use super::restart::plan::refers;
 use super::restart::surge::DeploymentState;
 use super::restart::{SLACK, is_available};
-use super::spec::Policy;
-use super::status::Status;
+use super::source::SourceName;
+use super::spec::{PodScope, Policy};
+use super::status::{Change, Status};
 use crate::kube::ServerTime;
 use crate::kube::objects::Pod;
 
@@ -35,12 +37,13 @@ pub(crate) enum Fate {
 }
 
 impl Claim {
-    /// Returns the claim on a pod with these labels of the ConfigMonitor with this UID, which has handed it over in this
-    /// restart. `found` has its name.
+    /// Returns the claim on a pod with these labels and references of the ConfigMonitor with this UID, which has handed it
+    /// over in this restart. `found` has its name.
     pub(crate) fn of(
         found: Option<&ConfigMonitor>,
         (uid, identity): (&str, &str),
         labels: &BTreeMap<String, String>,
+        referred: Option<&BTreeSet<SourceName>>,
     ) -> Self {
         let Some(monitor) = found.filter(|monitor| monitor.metadata.uid.as_str() == uid) else { return Self::None };
         let status = monitor.status.as_deref().map_or(Ok(Status::default()), |text| serde_json::from_str(text.get()));
@@ -50,10 +53,22 @@ impl Claim {
             _ if !policy.selector.matches(labels) => Self::None,
             _ if policy.suspend => Self::Held,
             Some(restart) if restart.identity().as_deref() == Some(identity) => Self::Held,
-            Some(restart) if restart.revert => Self::Reverted(restart.since),
-            // The one for other content replaces it, too, unless the pod refers to none of its sources.
-            Some(restart) if restart.begun.is_some() && restart.referring_to.is_none() => Self::Held,
-            _ => Self::Over,
+            Some(restart) => {
+                let scope = restart.begun.as_ref().map_or(policy.pod_scope, |begun| begun.pod_scope);
+                let concerns = |change: &&Change| scope == PodScope::Selected || refers(referred, &change.source);
+                let changes = restart.changes.iter().filter(concerns);
+                let (back, other): (Vec<&Change>, Vec<&Change>) = changes.partition(|change| change.revert);
+                match back.iter().map(|change| change.since).min() {
+                    // The one for other content replaces it, too.
+                    _ if restart.request.is_some() || !other.is_empty() => match restart.begun {
+                        Some(_) => Self::Held,
+                        None => Self::Over,
+                    },
+                    Some(since) => Self::Reverted(since),
+                    None => Self::Over,
+                }
+            }
+            None => Self::Over,
         }
     }
 }
@@ -107,15 +122,18 @@ mod tests {
     fn claim(spec: &Value, status: &Value, identity: &str) -> Claim {
         let metadata = json!({ "name": "m", "uid": "u", "resourceVersion": "1" });
         let monitor = serde_json::from_value(json!({ "metadata": metadata, "spec": spec, "status": status })).unwrap();
-        Claim::of(Some(&monitor), ("u", identity), &BTreeMap::from([("app".to_owned(), "web".to_owned())]))
+        let referred = serde_json::from_value(json!([{ "kind": "ConfigMap", "name": "d" }])).unwrap();
+        let labels = BTreeMap::from([("app".to_owned(), "web".to_owned())]);
+        Claim::of(Some(&monitor), ("u", identity), &labels, Some(&referred))
     }
 
     #[test]
     fn a_restart_that_is_under_way_holds_its_pods_and_those_of_the_one_before_unless_it_is_a_revert() {
         let spec = json!({ "configMap": "c", "podSelector": { "app": "web" } });
         let restart = |revert: bool, begun: bool| {
-            let mut restart = json!({ "sources": [], "observedAt": BEGAN, "since": "1970-01-01T00:00:50Z",
-                "podsResourceVersion": "7", "revert": revert });
+            let change = json!({ "kind": "ConfigMap", "name": "c", "hash": "sha256:1", "observedAt": BEGAN,
+                "since": "1970-01-01T00:00:50Z", "podsResourceVersion": "7", "revert": revert });
+            let mut restart = json!({ "sources": [change] });
             if begun {
                 let begun = json!({ "startedAt": BEGAN, "podSelector": "app=web", "pods": 1, "remaining": 1, "lastProgressAt": BEGAN });
                 restart.as_object_mut().unwrap().extend(begun.as_object().unwrap().clone());
@@ -129,6 +147,20 @@ mod tests {
         assert_eq!(claim(&spec, &restart(true, true), &own), Claim::Reverted(at(50)));
         assert_eq!(claim(&spec, &restart(true, true), &format!("{own}revert")), Claim::Held);
         assert_eq!(claim(&spec, &restart(true, false), &own), Claim::Reverted(at(50)));
+        let mut referring = restart(false, true);
+        referring["restart"]["podScope"] = json!("Referring");
+        assert_eq!(claim(&spec, &referring, &own), Claim::Held);
+        assert_eq!(claim(&spec, &referring, &before), Claim::Over);
+        // Of two changes the one counts to whose source the pod refers.
+        let mut both = |revert: bool, begun: bool| {
+            referring["restart"] = restart(!revert, begun)["restart"].clone();
+            referring["restart"]["podScope"] = json!("Referring");
+            let mut own = referring["restart"]["sources"][0].clone();
+            (own["name"], own["revert"]) = (json!("d"), json!(revert));
+            referring["restart"]["sources"].as_array_mut().unwrap().push(own);
+            claim(&spec, &referring, &before)
+        };
+        assert_eq!((both(true, true), both(false, true)), (Claim::Reverted(at(50)), Claim::Held));
         assert_eq!(claim(&spec, &json!({}), &own), Claim::Over);
         let others = json!({ "configMap": "c", "podSelector": { "app": "api" } });
         assert_eq!(claim(&others, &restart(false, true), &own), Claim::None);
@@ -136,7 +168,7 @@ mod tests {
         assert_eq!(claim(&suspended, &restart(false, false), &before), Claim::Held);
         assert_eq!(claim(&json!({ "podSelector": {} }), &json!({}), &own), Claim::Held, "somebody must mend it");
         assert_eq!(claim(&spec, &json!({ "restart": 1 }), &own), Claim::Held);
-        assert_eq!(Claim::of(None, ("u", &own), &BTreeMap::new()), Claim::None);
+        assert_eq!(Claim::of(None, ("u", &own), &BTreeMap::new(), None), Claim::None);
     }
 
     fn owner(kind: &str) -> Arc<Owner> {

@@ -67,7 +67,7 @@ pub(crate) fn may_begin(
             // wait is longer. Counted from the change alone, content that supersedes a restart would not wait, as its
             // `since` is that of the restart.
             let last = starts.first().filter(|_| is_loop(seconds, &starts, restart));
-            last.map(|last| Hold::BackOff((*last).max(restart.since).plus(Duration::from_secs(seconds.into()))))
+            last.map(|last| Hold::BackOff((*last).max(restart.since()).plus(Duration::from_secs(seconds.into()))))
         }
         _ => None,
     };
@@ -100,7 +100,7 @@ pub(crate) fn back_off(policy: &Policy, status: &Status, restart: &Restart, star
 /// Returns whether this restart is part of a loop. `starts` are the earlier starts for changes, newest first. A loop is
 /// the sixth such restart within ten minutes and every later one, until ten minutes pass without a change.
 fn is_loop(seconds: u32, starts: &[ServerTime], restart: &Restart) -> bool {
-    let is_soon_after = |start: &ServerTime| restart.since.since(*start) < FORGOTTEN_AFTER;
+    let is_soon_after = |start: &ServerTime| restart.since().since(*start) < FORGOTTEN_AFTER;
     starts.first().is_some_and(is_soon_after)
         && (seconds > FIRST_BACK_OFF || starts.get(LOOP - 1).is_some_and(is_soon_after))
 }
@@ -109,7 +109,6 @@ fn is_loop(seconds: u32, starts: &[ServerTime], restart: &Restart) -> bool {
 mod tests {
     use serde_json::value::RawValue;
 
-    use super::super::source::Contents;
     use super::super::status::Begun;
     use super::*;
 
@@ -134,10 +133,11 @@ mod tests {
     }
 
     fn restart(since: i64, requested: bool) -> Restart {
-        let sources = [serde_json::json!({"kind":"ConfigMap","name":"c","hash":"sha256:1"})];
-        let mut text = serde_json::json!({"sources":sources,"observedAt":at(since),"since":at(since)});
+        let at = at(since);
+        let change = serde_json::json!({"kind":"ConfigMap","name":"c","hash":"sha256:1","observedAt":at,"since":at});
+        let mut text = serde_json::json!({ "sources": [change] });
         if requested {
-            text["request"] = "now".into();
+            text["request"] = serde_json::json!({"value":"now","observedAt":at});
         }
         serde_json::from_value(text).expect("a restart")
     }
@@ -205,8 +205,9 @@ mod tests {
 
     #[test]
     fn people_who_revert_or_request_make_no_loop() {
-        let revert = || Restart { revert: true, contents: Contents::default(), ..restart(995, false) };
-        for other in [revert(), restart(995, true)] {
+        let mut revert = restart(995, false);
+        revert.changes[0].revert = true;
+        for other in [revert, restart(995, true)] {
             let mut looped = status(&[990, 980, 970, 960], None);
             looped.restart_back_off_seconds = back_off(&policy(""), &looped, &other, at(996));
             begin_and_complete(&mut looped, other.clone(), at(996));

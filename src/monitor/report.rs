@@ -421,8 +421,7 @@ fn source_of(status: &Status) -> &str {
 
 /// Returns the changed sources of the restart in the status. Without any, returns all sources in short.
 pub(crate) fn changed(status: &Status) -> String {
-    let changed = status.restart.as_ref().map(|restart| status.changed(&restart.contents)).unwrap_or_default();
-    named(status, &changed)
+    named(status, &status.changed_by_restart())
 }
 
 /// Returns these sources. Without any, returns all sources in short.

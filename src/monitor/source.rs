@@ -1,6 +1,6 @@
 //! The sources of a ConfigMonitor: as written in a spec, as checked, and their contents as hashes.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
@@ -88,39 +88,27 @@ pub(super) fn source(kind: Kind, name: &str, keys: Option<&[String]>, optional: 
 }
 
 /// The content of each of some sources.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct Contents(Vec<SourceContent>);
-
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct SourceContent {
-    #[serde(flatten)]
-    source: SourceName,
-    hash: ContentHash,
-}
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Contents(BTreeMap<SourceName, ContentHash>);
 
 impl Contents {
     pub(crate) fn get(&self, source: &SourceName) -> Option<&ContentHash> {
-        self.0.iter().find(|content| content.source == *source).map(|content| &content.hash)
+        self.0.get(source)
     }
 
-    /// Sets the content of this source.
-    pub fn set(&mut self, source: &SourceName, hash: ContentHash) {
-        match self.0.iter_mut().find(|content| content.source == *source) {
-            Some(content) => content.hash = hash,
-            None => {
-                self.0.push(SourceContent { source: source.clone(), hash });
-                self.0.sort_by(|a, b| a.source.cmp(&b.source));
-            }
+    pub(crate) fn set(&mut self, source: &SourceName, hash: ContentHash) {
+        self.0.insert(source.clone(), hash);
+    }
+
+    /// Adds the content of each source that has none here.
+    pub(crate) fn add(&mut self, other: &Self) {
+        for (source, hash) in &other.0 {
+            self.0.entry(source.clone()).or_insert_with(|| hash.clone());
         }
     }
 
-    pub(crate) fn retain(&mut self, mut keep: impl FnMut(&SourceName) -> bool) {
-        self.0.retain(|content| keep(&content.source));
-    }
-
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&SourceName, &ContentHash)> {
-        self.0.iter().map(|content| (&content.source, &content.hash))
+        self.0.iter()
     }
 
     /// Returns whether these contents, read from a status, equal `current`.
@@ -153,14 +141,6 @@ mod tests {
     }
 
     #[test]
-    fn contents_are_the_same_in_whatever_order_they_came() {
-        let mut some = contents(&[("b", "2"), ("a", "0"), ("a", "1")]);
-        assert_eq!(some, contents(&[("a", "1"), ("b", "2")]));
-        some.retain(|source| *source != named("b"));
-        assert_eq!((some.get(&named("a")), some.get(&named("b"))), (Some(&"sha256:1".into()), None));
-    }
-
-    #[test]
     fn contents_are_what_there_is_only_if_all_of_them_are() {
         let now = contents(&[("a", "1"), ("b", "2")]);
         assert_eq!(now.are(&now), Ok(true));
@@ -175,14 +155,5 @@ mod tests {
         let mut odd = now.clone();
         odd.set(&named("b"), "blake9:2".into());
         assert!(odd.are(&now).is_err());
-    }
-
-    #[test]
-    fn contents_are_written_as_a_list_of_objects() {
-        let text =
-            r#"[{"kind":"ConfigMap","name":"a","hash":"sha256:1"},{"kind":"ConfigMap","name":"b","hash":"absent"}]"#;
-        let read: Contents = serde_json::from_str(text).expect("contents");
-        assert_eq!(read.get(&named("b")), Some(&ContentHash::absent()));
-        assert_eq!(serde_json::to_string(&read).expect("JSON"), text);
     }
 }

@@ -12,6 +12,7 @@ use strum::IntoStaticStr;
 
 use super::content::ContentHash;
 use super::source::{Contents, SourceName};
+use super::spec::PodScope;
 use crate::kube::{ResourceVersion, ServerTime};
 
 /// The maximum number of recorded restarts.
@@ -88,18 +89,35 @@ pub struct SourceStatus {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub resource_version: Option<ResourceVersion>,
     /// The content that the selected pods have been restarted for. Absent until the first content is recorded, and
-    /// during a restart about a source that the spec no longer names.
+    /// during a restart for it if the spec names it again, or with other keys.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hash: Option<ContentHash>,
 }
 
 /// A restart that is pending, or under way once it has begun.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Restart {
-    /// The content of each source that pods are restarted for.
+    /// The sources whose content has changed, in the order in which that was read.
     #[serde(rename = "sources")]
-    pub contents: Contents,
+    pub changes: Vec<Change>,
+    /// The request that the restart handles. Without a change, it is the only reason.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub request: Option<Request>,
+    /// What is known since the restart began. Absent while it is pending.
+    #[serde(flatten)]
+    pub begun: Option<Begun>,
+}
+
+/// A change of a source, for which pods are restarted.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Change {
+    /// The identity of the object.
+    #[serde(flatten)]
+    pub source: SourceName,
+    /// The content that pods are restarted for.
+    pub hash: ContentHash,
     /// When this content was first read.
     pub observed_at: ServerTime,
     /// The version of the pod list that was read right after the content: its pods may run with earlier content. Absent
@@ -116,20 +134,22 @@ pub struct Restart {
     /// restarted.
     #[serde(default, skip_serializing_if = "is_default")]
     pub revert: bool,
-    /// The request that the restart handles, as the value of the annotation. Without a change of content, the request
-    /// is its only reason.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub request: Option<Arc<str>>,
-    /// Whether this restart for other content has taken the request over from the restart that it follows.
+}
+
+/// A request for a restart of all selected pods.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Request {
+    /// The value of the annotation.
+    pub value: Arc<str>,
+    /// Whether a restart for other content has taken the request over from the restart that it follows.
     #[serde(default, skip_serializing_if = "is_default")]
-    pub request_taken_over: bool,
-    /// The sources of which a pod must refer to one to be restarted: those that have changed. Absent: the restart is for
-    /// all selected pods, and so is one with a request. Fixed once the restart begins.
+    pub taken_over: bool,
+    /// When the restart for it was first to begin.
+    pub observed_at: ServerTime,
+    /// The version of the pod list with which that restart began.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub referring_to: Option<Vec<SourceName>>,
-    /// What is known since the restart began. Absent while it is pending.
-    #[serde(flatten)]
-    pub begun: Option<Begun>,
+    pub pods_resource_version: Option<ResourceVersion>,
 }
 
 /// The reason for a restart.
@@ -149,6 +169,9 @@ pub struct Begun {
     pub started_at: ServerTime,
     /// The label selector when the restart began.
     pub pod_selector: String,
+    /// Which of the selected pods the restart is for, as the spec said when it began.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub pod_scope: PodScope,
     /// How many pods the restart replaces.
     pub pods: usize,
     /// How many of these pods remain.
@@ -284,23 +307,69 @@ fn word<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Cow<'static, str>,
 }
 
 impl Restart {
+    pub(crate) fn change(&self, source: &SourceName) -> Option<&Change> {
+        self.changes.iter().find(|change| change.source == *source)
+    }
+
     /// Returns whether somebody has requested this restart as it is, and it waits for no window. For other content it
     /// would.
     pub(crate) fn is_requested(&self) -> bool {
-        self.request.is_some() && !self.request_taken_over
+        self.request.as_ref().is_some_and(|request| !request.taken_over)
+    }
+
+    /// Returns whether all content is back to what pods had been restarted for, and nobody has requested a restart.
+    pub(crate) fn is_revert(&self) -> bool {
+        self.request.is_none() && !self.changes.is_empty() && self.changes.iter().all(|change| change.revert)
     }
 
     /// Returns whether the guard against loops counts this restart, and may hold it: people make reverts and requests.
     pub(crate) fn is_for_a_change(&self) -> bool {
-        !self.revert && !self.is_requested()
+        !self.is_revert() && !self.is_requested()
+    }
+
+    /// Returns when the content was first read that was read last, or when a restart was requested without any.
+    pub(crate) fn observed_at(&self) -> ServerTime {
+        let requested = || self.request.as_ref().map(|request| request.observed_at);
+        self.newest().map(|change| change.observed_at).or_else(requested).unwrap_or(ServerTime::from_second(0))
+    }
+
+    /// Returns when some content first differed from what pods had been restarted for, or when a restart was requested
+    /// without any.
+    pub(crate) fn since(&self) -> ServerTime {
+        self.changes.iter().map(|change| change.since).min().unwrap_or_else(|| self.observed_at())
+    }
+
+    fn newest(&self) -> Option<&Change> {
+        self.changes.last()
+    }
+
+    /// Returns where the list of pods right after each reading or request is named.
+    pub(crate) fn lists_mut(&mut self) -> impl Iterator<Item = &mut Option<ResourceVersion>> {
+        let of_changes = self.changes.iter_mut().map(|change| &mut change.pods_resource_version);
+        of_changes.chain(self.request.iter_mut().map(|request| &mut request.pods_resource_version))
+    }
+
+    /// Returns the lists of pods that say which ones are old.
+    pub(crate) fn lists(&self) -> impl Iterator<Item = &ResourceVersion> {
+        let of_changes = self.changes.iter().flat_map(|change| {
+            let left = change.since_pods_resource_version.as_ref().filter(|_| change.revert);
+            change.pods_resource_version.iter().chain(left)
+        });
+        of_changes.chain(self.request.iter().filter_map(|request| request.pods_resource_version.as_ref()))
+    }
+
+    /// Returns the list of pods that was made last.
+    pub(crate) fn last_list(&self) -> Option<&ResourceVersion> {
+        let of_changes = self.newest().and_then(|change| change.pods_resource_version.as_ref());
+        let of_request = self.request.as_ref().and_then(|request| request.pods_resource_version.as_ref());
+        if self.is_requested() { of_request.or(of_changes) } else { of_changes.or(of_request) }
     }
 
     /// Returns what distinguishes a restart that has begun from the others of its ConfigMonitor: two may begin in the same
     /// second.
     pub(crate) fn identity(&self) -> Option<String> {
-        let (began, version) = (self.begun.as_ref()?.started_at, self.pods_resource_version.as_ref());
-        let version = version.map_or("", ResourceVersion::as_str);
-        Some(format!("{began}/{version}/{}", if self.revert { "revert" } else { "" }))
+        let (began, version) = (self.begun.as_ref()?.started_at, self.last_list().map_or("", ResourceVersion::as_str));
+        Some(format!("{began}/{version}/{}", if self.is_revert() { "revert" } else { "" }))
     }
 
     pub(crate) fn interrupted_at(&self) -> Option<ServerTime> {
@@ -317,6 +386,7 @@ impl Begun {
         Self {
             started_at,
             pod_selector,
+            pod_scope: PodScope::default(),
             pods,
             remaining,
             deleted,
@@ -359,12 +429,12 @@ impl Status {
     /// Records that a change is handled: the selected pods run with its content, except the skipped ones. `begun` is
     /// the restart for the change, if one began.
     pub(crate) fn complete(&mut self, begun: Option<&Begun>, (skipped, skipped_pods): (usize, String), at: ServerTime) {
+        let changed = self.changed_by_restart();
         let restart = self.restart.take();
-        let changed = restart.as_deref().map(|restart| self.changed(&restart.contents)).unwrap_or_default();
         let requested = restart.as_deref().is_some_and(Restart::is_requested);
         for source in &mut self.sources {
-            let content = restart.as_deref().and_then(|restart| restart.contents.get(&source.name));
-            source.hash = content.or(source.hash.as_ref()).cloned();
+            let change = restart.as_deref().and_then(|restart| restart.change(&source.name));
+            source.hash = change.map(|change| change.hash.clone()).or(source.hash.take());
         }
         self.baseline(at);
         (self.skipped, self.skipped_pods) = (skipped, skipped_pods);
@@ -372,15 +442,37 @@ impl Status {
             self.baselined_at = None;
             self.add_to_history(changed, begun, requested, at, Outcome::Completed);
         }
-        let request = restart.and_then(|restart| restart.request);
+        let request = restart.and_then(|restart| Some(restart.request?.value));
         self.last_handled_restart_request = request.or(self.last_handled_restart_request.take());
     }
 
     /// Returns the sources whose content in `contents` differs from what pods have been restarted for.
     pub(crate) fn changed(&self, contents: &Contents) -> Vec<SourceName> {
-        let recorded = |name: &SourceName| self.sources.iter().find(|source| source.name == *name)?.hash.as_ref();
-        let changed = contents.iter().filter(|(name, hash)| recorded(name) != Some(*hash));
+        let changed = contents.iter().filter(|(name, hash)| self.hash_of(name) != Some(*hash));
         changed.map(|(name, _)| name.clone()).collect()
+    }
+
+    /// Returns those whose content differs in the restart.
+    pub(crate) fn changed_by_restart(&self) -> Vec<SourceName> {
+        let changes = self.restart.iter().flat_map(|restart| &restart.changes);
+        changes.filter(|change| !change.revert).map(|change| change.source.clone()).collect()
+    }
+
+    /// Returns what pods have been restarted for.
+    pub(crate) fn hash_of(&self, name: &SourceName) -> Option<&ContentHash> {
+        self.sources.iter().find(|source| source.name == *name)?.hash.as_ref()
+    }
+
+    /// Returns the content of each source that pods have been, or are to be, restarted for.
+    pub(crate) fn desired(&self) -> Contents {
+        let mut contents = Contents::default();
+        for SourceStatus { name, hash, .. } in &self.sources {
+            let change = self.restart.as_ref().and_then(|restart| restart.change(name));
+            if let Some(hash) = change.map(|change| &change.hash).or(hash.as_ref()) {
+                contents.set(name, hash.clone());
+            }
+        }
+        contents
     }
 
     fn add_to_history(
@@ -403,34 +495,28 @@ impl Status {
 
     /// Puts a pending restart in the place of the one in the status. One that has begun goes to the history.
     pub(crate) fn supersede(&mut self, next: Restart, at: ServerTime) {
+        let changed = self.changed_by_restart();
         if let Some(restart) = self.restart.take()
             && let Some(begun) = &restart.begun
         {
             // See `has_superseded`: another API server's clock may be behind.
-            let ended_at = at.max(next.since.plus(A_SECOND));
-            self.add_to_history(
-                self.changed(&restart.contents),
-                begun,
-                restart.is_requested(),
-                ended_at,
-                Outcome::Superseded,
-            );
+            let ended_at = at.max(next.since().plus(A_SECOND));
+            self.add_to_history(changed, begun, restart.is_requested(), ended_at, Outcome::Superseded);
         }
         self.restart = Some(Box::new(next));
     }
 
     /// Returns whether the pending restart has taken the place of one that had begun.
     pub(crate) fn has_superseded(&self) -> bool {
-        let since = self.restart.as_ref().map(|restart| restart.since);
+        let since = self.restart.as_ref().map(|restart| restart.since());
         let last = self.history.first().filter(|last| last.result == Outcome::Superseded);
         last.map(|last| last.completed_at) > since
     }
 
     /// Returns whether this request was handled last, or is being handled.
     pub(crate) fn has_handled(&self, request: &Arc<str>) -> bool {
-        let is_it = |known: &Option<Arc<str>>| known.as_ref() == Some(request);
-        is_it(&self.last_handled_restart_request)
-            || self.restart.as_deref().is_some_and(|restart| is_it(&restart.request))
+        let known = self.restart.iter().filter_map(|restart| restart.request.as_ref()).map(|request| &request.value);
+        known.chain(&self.last_handled_restart_request).any(|known| known == request)
     }
 
     /// Marks a request as handled that was made before the first content was recorded.
@@ -440,8 +526,8 @@ impl Status {
 
     pub(crate) fn why(&self) -> Why {
         match self.restart.as_deref() {
-            Some(restart) if restart.revert => Why::Reverted,
-            Some(restart) if restart.request.is_some() && self.changed(&restart.contents).is_empty() => Why::Requested,
+            Some(restart) if restart.is_revert() => Why::Reverted,
+            Some(restart) if restart.request.is_some() && self.changed_by_restart().is_empty() => Why::Requested,
             _ => Why::Changed,
         }
     }
@@ -481,8 +567,8 @@ impl Status {
 
     /// Returns whether this content of a source is recorded, or a restart is about it.
     pub(crate) fn knows(&self, name: &SourceName, hash: &ContentHash) -> bool {
-        let is_recorded = self.sources.iter().any(|source| source.name == *name && source.hash.as_ref() == Some(hash));
-        is_recorded || self.restart.as_ref().is_some_and(|restart| restart.contents.get(name) == Some(hash))
+        let change = self.restart.as_ref().and_then(|restart| restart.change(name));
+        self.hash_of(name) == Some(hash) || change.is_some_and(|change| change.hash == *hash)
     }
 
     pub(crate) fn version_of(&self, name: &SourceName) -> Option<&ResourceVersion> {
@@ -515,13 +601,13 @@ mod tests {
 
     #[test]
     fn a_restart_has_begun_once_it_has_the_fields_of_that() {
-        let pending = r#"{"sources":[{"kind":"ConfigMap","name":"a","hash":"sha256:1"}],"observedAt":"2026-11-21T10:00:00Z","podsResourceVersion":"7","since":"2026-11-21T10:00:00Z"}"#;
+        let pending = r#"{"sources":[{"kind":"ConfigMap","name":"a","hash":"sha256:1","observedAt":"2026-11-21T10:00:00Z","podsResourceVersion":"7","since":"2026-11-21T10:00:00Z"}]}"#;
         let restart: Restart = serde_json::from_str(pending).expect("a restart");
         assert_eq!((&restart.begun, restart.interrupted_at()), (&None, None));
         assert_eq!(serde_json::to_string(&restart).expect("JSON"), pending);
         let begun = pending.replace(
-            "00Z\"}",
-            r#"00Z","startedAt":"2026-11-21T10:00:03Z","podSelector":"app=web","pods":3,"remaining":1,"deleted":2,"progress":"2/3","lastProgressAt":"2026-11-21T10:00:04Z"}"#,
+            "}]}",
+            r#"}],"startedAt":"2026-11-21T10:00:03Z","podSelector":"app=web","pods":3,"remaining":1,"deleted":2,"progress":"2/3","lastProgressAt":"2026-11-21T10:00:04Z"}"#,
         );
         let interrupted = begun.replace("04Z\"}", r#"04Z","interruptedAt":"2026-11-21T10:00:05Z"}"#);
         for (text, second) in [(begun, None), (interrupted, Some("2026-11-21T10:00:05Z".to_owned()))] {
@@ -535,8 +621,8 @@ mod tests {
     #[test]
     fn content_is_known_if_it_is_recorded_or_a_restart_is_about_it() {
         let status = r#"{"sources":[{"kind":"ConfigMap","name":"a","hash":"sha256:1"},{"kind":"ConfigMap","name":"b"}],
-            "restart":{"sources":[{"kind":"ConfigMap","name":"a","hash":"sha256:2"}],
-            "observedAt":"2026-11-21T10:00:00Z","since":"2026-11-21T10:00:00Z"}}"#;
+            "restart":{"sources":[{"kind":"ConfigMap","name":"a","hash":"sha256:2",
+            "observedAt":"2026-11-21T10:00:00Z","since":"2026-11-21T10:00:00Z"}]}}"#;
         let status: Status = serde_json::from_str(status).expect("a status");
         let name = |name: &str| SourceName { kind: Kind::ConfigMap, name: name.into() };
         let known = |source, hash: &str| status.knows(&name(source), &ContentHash::from(hash));
@@ -565,13 +651,11 @@ mod tests {
 
     #[test]
     fn a_status_is_baselined_by_a_hash_or_a_restart() {
-        let at = "2026-11-21T10:00:00Z";
-        let restart = format!(r#"{{"restart":{{"sources":[],"observedAt":"{at}","since":"{at}"}}}}"#);
         for (text, expected) in [
             ("{}", false),
             (r#"{"sources":[{"kind":"ConfigMap","name":"a"}],"restart":null}"#, false),
             (r#"{"sources":[{"kind":"ConfigMap","name":"a","hash":"sha256:1"}]}"#, true),
-            (&restart, true),
+            (r#"{"restart":{"sources":[]}}"#, true),
         ] {
             let status: Status = serde_json::from_str(text).expect("a status");
             let undecoded = RawValue::from_string(text.to_owned()).expect("a status");
@@ -581,17 +665,18 @@ mod tests {
 
     #[test]
     fn a_pending_restart_has_superseded_one_that_has_ended_since_by_any_clock() {
-        let pending = |since| Restart {
-            contents: Contents::default(),
-            observed_at: ServerTime::from_second(since),
-            pods_resource_version: None,
-            since: ServerTime::from_second(since),
-            since_pods_resource_version: None,
-            revert: false,
-            request: None,
-            request_taken_over: false,
-            referring_to: None,
-            begun: None,
+        let pending = |since| {
+            let at = ServerTime::from_second(since);
+            let change = Change {
+                source: SourceName { kind: Kind::ConfigMap, name: "a".into() },
+                hash: "sha256:1".into(),
+                observed_at: at,
+                pods_resource_version: None,
+                since: at,
+                since_pods_resource_version: None,
+                revert: false,
+            };
+            Restart { changes: vec![change], ..Restart::default() }
         };
         let mut status = Status::default();
         status.supersede(pending(10), ServerTime::from_second(10));

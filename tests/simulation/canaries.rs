@@ -19,9 +19,7 @@ pub(crate) fn canaries_pass_if_they_stay_available(ledger: &Ledger, book: &Book)
         if write.before.begun().is_some_and(|before| has_passed(before) && before.which() == begun.which()) {
             continue;
         }
-        let Some(list) = begun.pods_resource_version.as_ref().and_then(|version| ledger.list(version)) else {
-            continue;
-        };
+        let Some(list) = begun.last_list().and_then(|version| ledger.list(version)) else { continue };
         let start = book.start_of(begun);
         let began = start.map_or(list, |its| its.listed.max(its.shared).unwrap_or(list));
         let listed = write.listed.max(write.shared);
@@ -60,7 +58,7 @@ fn is_baked(
     let managed = || ledger.pods.iter().filter(|pod| pod.nature == Nature::Managed);
     let is_old = |pod: &&PodRecord| {
         let was_there = pod.born < list && pod.gone.is_none_or(|gone| gone > list);
-        was_there && selection.matches(pod.labels_at(list)) && pod.is_meant(begun)
+        was_there && selection.matches(pod.labels_at(list)) && ledger.is_meant(pod, begun, |_| true)
     };
     // A pod that has lost its labels since the list is not part of the restart.
     let is_left =
@@ -117,7 +115,7 @@ pub(crate) fn the_canaries_go_first(ledger: &Ledger, deletion: &Deletion, ground
     let canary = begun.canary.as_ref().filter(|canary| canary.state != "Passed" && grounds.seen.spec.canary.is_some());
     // If the API server has forgotten the list of the restart, nobody knows which pods went first (exception 7).
     let Some(canary) = canary.filter(|_| !grounds.by_times) else { return true };
-    let Some(list) = begun.pods_resource_version.as_ref().and_then(|version| ledger.list(version)) else { return true };
+    let Some(list) = begun.last_list().and_then(|version| ledger.list(version)) else { return true };
     let listed = grounds.lists.iter().map(|(at, _)| *at).max();
     let is_of_it = |other: &&Deletion| {
         let is_same = |its: &Grounds| {
@@ -135,8 +133,9 @@ pub(crate) fn the_canaries_go_first(ledger: &Ledger, deletion: &Deletion, ground
     let (at, selection) = (listed.unwrap_or(deletion.at), Selection::parse(begun.pod_selector.as_deref()));
     let managed = || ledger.pods.iter().filter(|pod| pod.nature == Nature::Managed);
     let is_there = |pod: &&PodRecord, at: Moment| pod.born < at && pod.ended.is_none_or(|ended| ended > at);
-    let is_old =
-        |pod: &&PodRecord| is_there(pod, list) && selection.matches(pod.labels_at(list)) && pod.is_meant(begun);
+    let is_old = |pod: &&PodRecord| {
+        is_there(pod, list) && selection.matches(pod.labels_at(list)) && ledger.is_meant(pod, begun, |_| true)
+    };
     // Pods that others replaced before the list with which the restart began are not part of it.
     let begins = ledger.books[grounds.book].writes.iter().rfind(|write| write.at < deletion.at && write.begins());
     let began = begins.and_then(|write| write.listed);

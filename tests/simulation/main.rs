@@ -30,7 +30,7 @@ use std::time::Duration;
 
 use configmonitor_operator::kube::ServerTime;
 use configmonitor_operator::monitor::spec::{DeletionPolicy, PodScope, Spec};
-use rules::status::{Entry, Restart, Status};
+use rules::status::{Change, Entry, Restart, Status};
 use rules::{A_SECOND, Event, Moment, reported};
 
 use simulated_cluster::content::{Content, Source, hash};
@@ -59,7 +59,7 @@ const TOGETHER: u64 = 10;
 /// The most milliseconds that a list takes, unless it is late.
 const A_LIST: u64 = 5;
 
-const RULES: [(&str, Rule); 14] = [
+const RULES: [(&str, Rule); 15] = [
     ("no change is lost", no_change_is_lost),
     ("the end is reached", the_end_is_reached),
     ("no hash is recorded while an old pod is alive", no_hash_is_recorded_while_an_old_pod_is_alive),
@@ -67,10 +67,8 @@ const RULES: [(&str, Rule); 14] = [
         "a restart ends once the owners have their desired replicas available",
         a_restart_ends_once_the_owners_have_their_desired_replicas,
     ),
-    (
-        "a restart is for the pods that refer to what has changed",
-        a_restart_is_for_the_pods_that_refer_to_what_has_changed,
-    ),
+    ("a restart has the scope of the spec as it begins", a_restart_has_the_scope_of_the_spec_as_it_begins),
+    ("a change that was not read anew keeps its list", a_change_that_was_not_read_anew_keeps_its_list),
     ("observedAt is when the content was read", observed_at_is_when_the_content_was_read),
     ("an interrupted restart goes on if its content is back", interruptions::an_interrupted_restart_goes_on_in_time),
     ("Stalled means no progress for the progress deadline", stalled_means_no_progress_for_the_progress_deadline),
@@ -182,7 +180,8 @@ fn a_restart_ends_once_the_owners_have_their_desired_replicas(ledger: &Ledger, b
     for write in &book.writes {
         let handled = write.after.last_handled_restart_request.as_ref();
         let is_for_another = |begun: &Restart| {
-            handled != write.before.last_handled_restart_request.as_ref() && handled != begun.request.as_ref()
+            let own = begun.request.as_ref().map(|request| &request.value);
+            handled != write.before.last_handled_restart_request.as_ref() && handled != own
         };
         let begun = write.before.begun().filter(|begun| Some(begun.config_hash()) == write.after.config_hash());
         let begun = begun.filter(|begun| !is_for_another(begun) && write.supersedes().is_none());
@@ -204,7 +203,8 @@ fn a_handled_request_restarted_each_pod(ledger: &Ledger, book: &Book) -> Result<
         if handled == write.before.last_handled_restart_request.as_ref() {
             continue;
         }
-        let is_for = |status: &Status| status.restart.as_ref().and_then(|restart| restart.request.as_ref()) == handled;
+        let is_for =
+            |status: &Status| status.restart.as_ref().and_then(|it| Some(&it.request.as_ref()?.value)) == handled;
         // Later the same value is no other request.
         let takes_up =
             |it: &&Write| it.at <= write.at && !is_for(&it.before) && (is_for(&it.after) || it.at == write.at);
@@ -265,23 +265,45 @@ fn each_event_is_emitted_once(ledger: &Ledger, book: &Book) -> Result<(), String
     reported::each_event_is_emitted_once(&book.account(ledger.skew), &events, replaced)
 }
 
-/// A restart that begins names each source that has changed, if the scope says that only the pods count that refer to it.
-fn a_restart_is_for_the_pods_that_refer_to_what_has_changed(_: &Ledger, book: &Book) -> Result<(), String> {
-    for write in book.writes.iter().filter(|write| write.begins()) {
-        // One whose sources are edited goes on with the scope that it began with.
-        let started_at = write.before.begun().map(|before| before.started_at);
-        let Some(begun) = write.after.begun().filter(|begun| Some(begun.started_at) != started_at) else { continue };
-        let is_scoped = write.spec.pod_scope == Some(PodScope::Referring) && begun.request.is_none();
-        let is_wrong = match &begun.referring_to {
-            // One that was pending may be for all pods, as the scope was edited only then.
-            None => is_scoped && write.before.restart.is_none(),
-            Some(named) => {
-                let has = |name: &str| named.iter().any(|source| source.name == name);
-                !is_scoped || !write.after.changed().all(|changed| has(&changed.name))
-            }
-        };
-        if is_wrong {
+/// One that goes on keeps it.
+fn a_restart_has_the_scope_of_the_spec_as_it_begins(_: &Ledger, book: &Book) -> Result<(), String> {
+    for write in &book.writes {
+        let Some(begun) = write.after.begun() else { continue };
+        let before = write.before.begun().filter(|before| before.which() == begun.which());
+        let scope = before.map_or(write.spec.pod_scope.unwrap_or_default(), |before| before.pod_scope);
+        if begun.pod_scope != scope {
             return Err(format!("at {:?} {begun:?}", write.at));
+        }
+    }
+    Ok(())
+}
+
+/// While a process knows what it has read, a change gets another list only for other content of its source.
+fn a_change_that_was_not_read_anew_keeps_its_list(ledger: &Ledger, book: &Book) -> Result<(), String> {
+    for (number, write) in book.writes.iter().enumerate() {
+        let (Some(before), Some(after)) = (&write.before.restart, &write.after.restart) else { continue };
+        for known in before.changes.iter().filter(|change| change.pods_resource_version.is_some()) {
+            let Some(change) = after.changes.iter().find(|change| change.name == known.name) else { continue };
+            let has_it = |its: &&Write| its.after.restart.as_ref().is_some_and(|it| it.changes.contains(known));
+            let its = book.writes[..number].iter().rev().take_while(has_it);
+            let is_own = its.clone().all(|its| its.life == write.life);
+            let Some(began) = its.last().filter(|_| is_own && !ledger.unsure.contains(&write.life)) else {
+                continue;
+            };
+            let differs = |reading: &Reading| {
+                let part = reading.source.only(|name| name == change.name);
+                let content = part.and_then(|part| part.known(|_| reading.of_part(part)));
+                content.is_none_or(|content| hash(content) != known.hash)
+            };
+            let readings = book.readings.iter().filter(|reading| reading.life == write.life);
+            let mut since = readings.filter(|reading| reading.last_at() > began.at && reading.at < write.at);
+            // Nothing is read while the spec is invalid.
+            let is_anew = since.any(differs)
+                || book.specs_between(began.at, write.at).any(|spec| Source::named_by(spec).is_none());
+            let is_other_list = change.pods_resource_version != known.pods_resource_version;
+            if change.hash == known.hash && is_other_list && !is_anew {
+                return Err(format!("at {:?} {known:?} has become {change:?}", write.at));
+            }
         }
     }
     Ok(())
@@ -325,8 +347,9 @@ fn the_pods_that_remain_were_there(ledger: &Ledger, book: &Book) -> Result<(), S
             })
         };
         let Some(begun) = write.after.begun().filter(|begun| !is_known(begun)) else { continue };
-        let list = begun.pods_resource_version.as_ref().and_then(|version| ledger.list(version));
-        let Some(list) = list.filter(|_| !begun.revert && ledger.restored.iter().all(|restored| *restored > write.at))
+        let list = begun.last_list().and_then(|version| ledger.list(version));
+        let is_partial = begun.changes.iter().any(|change| change.revert);
+        let Some(list) = list.filter(|_| !is_partial && ledger.restored.iter().all(|restored| *restored > write.at))
         else {
             continue;
         };
@@ -344,7 +367,7 @@ fn the_pods_that_remain_were_there(ledger: &Ledger, book: &Book) -> Result<(), S
                 && pod.gone.is_none_or(|gone| gone > list)
                 && selection.matches(pod.labels_at(list))
                 && pod.is_restartable(&write.spec)
-                && pod.is_meant(begun)
+                && ledger.is_meant(pod, begun, |_| true)
         };
         // A pod that had lost its labels as the restart began is not part of it.
         let began = book.start_of(begun).and_then(|start| start.listed.max(start.shared)).unwrap_or(list);
@@ -375,8 +398,7 @@ fn a_restart_counts_the_pods_that_it_deleted(ledger: &Ledger, book: &Book) -> Re
         let Some(begun) = write.before.begun() else { continue };
         let is_about = |entry: &&Entry| entry.is_about(begun) && !write.before.history.contains(entry);
         let Some(entry) = write.after.history.iter().find(is_about) else { continue };
-        let which =
-            |status: &Status| status.begun().map(|begun| (begun.started_at, begun.pods_resource_version.clone()));
+        let which = |status: &Status| status.begun().map(|begun| (begun.started_at, begun.last_list().cloned()));
         let is_it = |began: &&Write| which(&began.after) == which(&write.before);
         let Some(began) = book.writes.iter().find(is_it) else { continue };
         let is_meanwhile = |at: Moment| (began.at..write.at).contains(&at);
@@ -426,7 +448,7 @@ fn nothing_restarts_without_a_change_of_content(ledger: &Ledger, deletion: &Dele
 /// look, the content may have left at any time since the ConfigMonitor was settled. If the API server has forgotten the
 /// list of that time, the tolerance for clock skew applies.
 fn a_revert_spares_the_earlier_pods(ledger: &Ledger, deletion: &Deletion, grounds: &Grounds) -> bool {
-    if !grounds.seen.status.restart.as_ref().is_some_and(|restart| restart.revert) {
+    if !grounds.seen.status.restart.as_ref().is_some_and(Restart::is_revert) {
         return true;
     }
     // A pod with other content must be replaced.
@@ -438,18 +460,22 @@ fn a_revert_spares_the_earlier_pods(ledger: &Ledger, deletion: &Deletion, ground
     // A pod that was not selected when the content left, by the selector now or as the restart began, is not in the
     // list of that time. The operator takes it for a newer pod.
     let restart = grounds.seen.status.restart.as_ref();
-    let since = restart.and_then(|restart| restart.since_pods_resource_version.as_ref());
+    let mut since = restart.into_iter().flat_map(|restart| &restart.changes);
     let selection = Selection::parse(restart.and_then(|restart| restart.pod_selector.as_deref()));
     let pod = &ledger.pods[deletion.pod];
     let is_listed = |at| selection.matches(pod.labels_at(at)) && pod.was_selected(&grounds.seen.spec, at);
-    if since.and_then(|version| ledger.list(version)).is_some_and(|listed| !is_listed(listed)) {
+    let was_unlisted = |change: &Change| {
+        let listed = change.since_pods_resource_version.as_ref().and_then(|version| ledger.list(version));
+        listed.is_some_and(|listed| !is_listed(listed))
+    };
+    if since.any(was_unlisted) {
         return true;
     }
     let book = &ledger.books[grounds.book];
     // A requested restart is not about a change.
     let is_of_change = |status: &Status| {
         let restart = status.restart.as_ref();
-        restart.is_some_and(|restart| restart.revert || status.config_hash() != Some(restart.config_hash()))
+        restart.is_some_and(|restart| !restart.changes.is_empty())
     };
     let pending = |write: &&Write| write.at < deletion.at && !is_of_change(&write.before) && is_of_change(&write.after);
     let began = book.writes.iter().rev().filter(pending).filter_map(|write| Some((write, write.read?)));
@@ -492,9 +518,10 @@ fn only_pods_that_refer_are_deleted(ledger: &Ledger, deletion: &Deletion, ground
     let is_scoped = |start: &&Write| start.spec.pod_scope == Some(PodScope::Referring);
     let Some(start) = book.start_of(begun).filter(is_scoped) else { return true };
     // The source may have been edited while the restart was pending.
-    let since = begun.since.minus(A_SECOND + ledger.skew).as_second();
+    let since = begun.since().minus(A_SECOND + ledger.skew).as_second();
     let since = Moment { step: 0, ms: u64::try_from(since).unwrap_or(0) * 1000 };
-    pod.is_meant(begun) && book.specs_between(since, start.at).any(|spec| pod.is_in_scope(spec))
+    begun.changes.iter().any(|change| pod.refers_to(&change.name))
+        && book.specs_between(since, start.at).any(|spec| pod.is_in_scope(spec))
 }
 
 /// Nothing is deleted under `suspend`, nor while the last reading says that the ConfigMap does not exist.
@@ -502,24 +529,22 @@ fn nothing_is_deleted_while_the_restart_is_held(_: &Ledger, _: &Deletion, ground
     grounds.seen.spec.suspend != Some(true) && !grounds.missing
 }
 
-/// Rule 3. No pod is deleted that was created after the list for the content. If the API server has forgotten that
-/// list, creation times decide, with the tolerance for clock skew.
+/// Rule 3. No pod is deleted that was created after the list for the change of each source that it refers to, and for the
+/// request. If the API server has forgotten a list, creation times decide, with the tolerance for clock skew.
 fn no_new_pod_is_deleted(ledger: &Ledger, deletion: &Deletion, grounds: &Grounds) -> bool {
     let (restart, pod) = (grounds.seen.status.restart.as_ref(), &ledger.pods[deletion.pod]);
     restart.is_some_and(|restart| {
-        let listed = restart.pods_resource_version.as_ref().and_then(|version| ledger.list(version));
-        match listed.filter(|_| !grounds.by_times) {
-            Some(listed) => pod.born < listed,
-            None => pod.created <= restart.observed_at.plus(SKEW),
-        }
+        let of_request = restart.request.iter().map(|request| request.observed_at);
+        let mut times = restart.changes.iter().map(|change| change.observed_at).chain(of_request);
+        let by_times = grounds.by_times && times.any(|at| pod.created <= at.plus(SKEW));
+        by_times || ledger.is_meant(pod, restart, |_| true)
     })
 }
 
 /// Rule 4. A restart does not delete a pod that it created. If the API server has forgotten the list, creation times
 /// decide (exception 7).
 fn a_restart_deletes_no_pod_that_it_created(ledger: &Ledger, deletion: &Deletion, grounds: &Grounds) -> bool {
-    let version = grounds.seen.status.begun().and_then(|begun| begun.pods_resource_version.as_ref());
-    let listed = version.and_then(|version| ledger.list(version));
+    let listed = grounds.seen.status.begun().and_then(Restart::last_list).and_then(|version| ledger.list(version));
     grounds.by_times || listed.is_none_or(|listed| ledger.pods[deletion.pod].born < listed)
 }
 
@@ -564,19 +589,21 @@ fn observed_at_is_when_the_content_was_read(ledger: &Ledger, book: &Book) -> Res
                 return Err(format!("at {:?} no answer has this time and other content: {restart:?}", write.at));
             }
         }
-        if before.is_some_and(|before| before.observed_at == restart.observed_at) {
+        if before.is_some_and(|before| before.observed_at() == restart.observed_at()) {
             continue;
         }
-        let asked =
-            book.requests.iter().filter(|(at, request)| *at < write.at && restart.request.as_ref() == Some(request));
+        let asked = book
+            .requests
+            .iter()
+            .filter(|(at, value)| *at < write.at && restart.request.as_ref().is_some_and(|it| it.value == *value));
         let room = A_SECOND + ledger.skew;
         let mut asked = asked.map(|(at, _)| at.second());
-        if asked.any(|at| (at.minus(room)..=write.at.second().plus(room)).contains(&restart.observed_at)) {
+        if asked.any(|at| (at.minus(room)..=write.at.second().plus(room)).contains(&restart.observed_at())) {
             continue;
         }
         // A missing source has its last hash, even if that was about other keys.
         let is_known = book.readings.iter().any(|reading| hash(reading.content) == restart.config_hash());
-        if is_known && !was_read(restart.observed_at, true) {
+        if is_known && !was_read(restart.observed_at(), true) {
             return Err(format!("at {:?} no answer has this time: {restart:?}", write.at));
         }
     }
@@ -601,7 +628,7 @@ fn nothing_is_deleted_within_the_quiet_period(ledger: &Ledger, deletion: &Deleti
     if ledger.forgetful.get(&deletion.life).is_some_and(|since| *since < deletion.at) {
         return true;
     }
-    let is_of_it = restart.config_hash() == hash(changed.content) && restart.observed_at >= changed.at.second();
+    let is_of_it = restart.config_hash() == hash(changed.content) && restart.observed_at() >= changed.at.second();
     // The source was edited in the quiet period: the first content of the new source replaced that of the old one.
     let took_over = |write: &Write| {
         let after = write.after.restart.as_ref();
@@ -616,7 +643,7 @@ fn nothing_is_deleted_within_the_quiet_period(ledger: &Ledger, deletion: &Deleti
     // The canaries had failed, or the restart was already pending for this content, and somebody has requested a
     // restart.
     let is_same = |before: &Restart| {
-        let is_older = before.has_begun() || before.observed_at < changed.at.second();
+        let is_older = before.has_begun() || before.observed_at() < changed.at.second();
         restart.extends(before) && is_older
     };
     let is_again = |write: &Write| write.before.restart.as_ref().is_some_and(is_same);
@@ -625,8 +652,8 @@ fn nothing_is_deleted_within_the_quiet_period(ledger: &Ledger, deletion: &Deleti
     }
     let is_own = began.is_none_or(|write| write.life == deletion.life && write.at > changed.at);
     // Its keeper had this content before, and has not read what another keeper of its process did.
-    let is_this = |it: &Restart| (it.config_hash(), it.observed_at) == (restart.config_hash(), restart.observed_at);
-    let interrupts = |write: &Write| write.after.interrupted().is_some_and(|(_, at)| at == restart.observed_at);
+    let is_this = |it: &Restart| (it.config_hash(), it.observed_at()) == (restart.config_hash(), restart.observed_at());
+    let interrupts = |write: &Write| write.after.interrupted().is_some_and(|(_, at)| at == restart.observed_at());
     let has_it = |write: &&Write| write.after.restart.as_ref().is_some_and(is_this) || interrupts(write);
     let mut since = writes.clone().rev().skip_while(|write| write.at >= deletion.at).take_while(has_it);
     let was_known = since.any(|write| write.life == deletion.life && write.at < changed.at);
@@ -636,7 +663,7 @@ fn nothing_is_deleted_within_the_quiet_period(ledger: &Ledger, deletion: &Deleti
     let specs = ledger.books[grounds.book].specs_between(changed.at, deletion.at);
     let least = Duration::from_secs(specs.filter_map(|spec| spec.quiet_period_seconds).min().unwrap_or(0).into());
     let least = least.saturating_sub(ledger.skew);
-    if changed.at_first_look && deletion.at.second() >= restart.observed_at.plus(least) {
+    if changed.at_first_look && deletion.at.second() >= restart.observed_at().plus(least) {
         return true;
     }
     let least = u64::try_from(least.as_millis()).unwrap();

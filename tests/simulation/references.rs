@@ -74,7 +74,33 @@ fn of_two_sources_the_pods_of_the_one_that_has_changed_are_restarted() {
     let held = [spec(Edit::Windows(Windows::FarAway)), Wait(200), EditContent(SETTINGS, 'b'), Wait(5000), other];
     let back = [Wait(5000), EditContent(SETTINGS, 'a'), Wait(5000), spec(Edit::Windows(Windows::Always)), Wait(5000)];
     // The first one went back, and no pod has been created meanwhile.
-    assert_eq!(deleted(&play_well(&both(&[&held[..], &back].concat()))), [2, 2, 1]);
+    assert_eq!(deleted(&play_well(&both(&[&held[..], &back].concat()))), [0, 2, 1]);
+}
+
+/// Plays a restart for `settings` of one pod after the other, with these moves in the middle, after two pods of the
+/// Deployment.
+fn halfway(moves: &[Move]) -> Played {
+    let one = spec(Edit::MaxTotal(Some(PodCount::Pods(1))));
+    let begun = [REFERRING, spec(Edit::QuietPeriod(3)), one, Wait(200), EditContent(SETTINGS, 'b'), Wait(9500)];
+    let story = by_owner(&[&begun[..], moves, &[Wait(60_000)]].concat());
+    let pace = Pace { readiness: 5000, ..story.pace };
+    let monitors = vec![(0, None)];
+    let played = play_well(&Story { both: 1, monitors, pace, ..story });
+    let half = played.moves[6].0;
+    assert_eq!(played.ledger.deletions.iter().filter(|it| it.at.ms < half).count(), 2, "{:?}", played.ledger.deletions);
+    played
+}
+
+/// The pod of the DaemonSet refers to both, and is deleted once.
+#[test]
+fn what_a_restart_has_replaced_is_not_touched_again_for_another_source() {
+    let [other, again] = [OTHER, SETTINGS].map(|name| EditContent(name, 'c'));
+    assert_eq!(deleted(&halfway(&[other])), [2, 2, 1]);
+    assert_eq!(deleted(&halfway(&[again])), [4, 0, 1]);
+    assert_eq!(deleted(&halfway(&[other, Wait(1000), again])), [4, 2, 1]);
+    // One pod has read what went back.
+    assert_eq!(deleted(&halfway(&[other, Wait(4000), EditContent(OTHER, 'a')])), [2, 2, 1]);
+    assert_eq!(deleted(&halfway(&[other, Wait(1000), EditContent(SETTINGS, 'a')])), [4, 2, 1]);
 }
 
 /// A webhook was installed in the middle, so only some pods of the Deployment refer.

@@ -92,7 +92,7 @@ impl Memory {
 
     /// Returns, for a message, who last wrote the sources with changed content.
     pub(crate) fn writers(&self, status: &Status) -> Vec<String> {
-        let changed = status.restart.as_ref().map(|restart| status.changed(&restart.contents)).unwrap_or_default();
+        let changed = status.changed_by_restart();
         let readings = self.readings.iter().filter(|reading| changed.contains(&reading.source.name));
         readings.filter_map(|reading| reading.writer.as_deref().map(str::to_owned)).collect()
     }
@@ -270,8 +270,7 @@ impl Memory {
 
     /// Records the quiet period of a step that will be repeated, if it belongs to the restart in the status.
     pub(crate) fn record_quiet_of_restart(&mut self, quiet: Option<Quiet>) {
-        let restart = self.status().and_then(|status| status.restart.as_deref());
-        if quiet.as_ref().zip(restart).is_some_and(|(quiet, restart)| quiet.is_about(restart)) {
+        if quiet.as_ref().zip(self.status()).is_some_and(|(quiet, status)| quiet.is_about(status)) {
             self.quiet = quiet.map(Box::new);
         }
     }

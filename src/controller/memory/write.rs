@@ -6,7 +6,7 @@ use crate::kube::Action;
 use crate::kube::error::{Cause, Error};
 use crate::monitor::CONFIG_MONITORS;
 use crate::monitor::report::{Situation, report};
-use crate::monitor::status::{Outcome, Status};
+use crate::monitor::status::{Begun, Outcome, Status};
 
 impl Memory {
     /// Writes the intent to delete pods, which were listed before. If the spec has been edited, the write conflicts.
@@ -19,8 +19,8 @@ impl Memory {
         // Without these fields pods would be deleted twice or too early.
         let essence = |status: &Status| {
             let restart = status.restart.as_deref()?;
-            let canary = restart.begun.as_ref()?.canary.clone();
-            Some((restart.request.clone(), restart.referring_to.clone(), canary))
+            let Begun { pod_scope, canary, .. } = restart.begun.as_ref()?;
+            Some((restart.changes.clone(), restart.request.clone(), *pod_scope, canary.clone()))
         };
         let (intent, before) = (essence(&status), self.status().and_then(|status| status.restart.clone()));
         let status = self.update_status(context, status, situation).await?;

@@ -220,9 +220,9 @@ impl Drive<'_, '_> {
         let Over { begun, skipped: left, stuck, selected } = over;
         let left = skipped(&step.status, &left);
         let (changed, why) = (report::changed(&step.status), step.status.why());
-        let sources = match &step.status.restart {
-            Some(restart) if why != Why::Reverted => step.status.changed(&restart.contents),
-            _ => step.policy.sources.iter().map(|source| source.name.clone()).collect(),
+        let sources = match why {
+            Why::Reverted => step.policy.sources.iter().map(|source| source.name.clone()).collect(),
+            Why::Changed | Why::Requested => step.status.changed_by_restart(),
         };
         step.status.complete(Some(&begun), left, now);
         step.status.pods = Some(selected);

@@ -1,5 +1,6 @@
 //! The requests for the lists of pods that say which pods a restart replaces.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -12,10 +13,12 @@ use crate::controller::shared::{ListInterest, Listing};
 use crate::kube::error::Error;
 use crate::kube::list::Selection;
 use crate::kube::objects::{Pod, PodIdentity, WholePod};
-use crate::kube::{PODS, ResourceVersion};
-use crate::monitor::restart::plan::{Plan, Scope, Snapshot, Suspects};
+use crate::kube::{PODS, ResourceVersion, ServerTime};
+use crate::monitor::decide::Quiet;
+use crate::monitor::restart::plan::{Plan, Referrers, Scope, Snapshot, Suspects};
 use crate::monitor::restart::snapshots::Snapshots;
-use crate::monitor::spec::Policy;
+use crate::monitor::source::Contents;
+use crate::monitor::spec::{PodScope, Policy};
 use crate::monitor::status::{Begun, Restart};
 
 /// How old a list of another keeper may be with which a restart begins.
@@ -28,80 +31,97 @@ pub(super) struct Planner<'a> {
 }
 
 impl Planner<'_> {
-    /// Lists the pods of a restart that has to wait, right after its content was read, unless it has its list: only these
-    /// pods may run with earlier content. A restart that begins at once needs no such list. Returns how many pods there
-    /// are.
-    pub(super) async fn take(self, restart: &mut Restart, came: Instant) -> Result<Option<usize>, Error> {
-        self.snapshots.complete(restart, came);
-        if restart.pods_resource_version.is_some() {
+    /// Lists the pods of a restart that has to wait, right after this content of it was read, unless it has its lists: only
+    /// these pods may run with earlier content. A restart that begins at once needs no such list. Returns how many pods
+    /// there are.
+    pub(super) async fn take(
+        self,
+        restart: &mut Restart,
+        content: (Contents, ServerTime),
+        came: Instant,
+    ) -> Result<Option<usize>, Error> {
+        self.snapshots.complete(restart, &content, came);
+        if restart.lists_mut().all(|list| list.is_some()) {
             return Ok(None);
         }
-        let (version, listed) = list_identities(self.context, self.policy, came).await?;
-        let pods = listed.len();
-        self.snapshots.record(restart, self.policy.selector.to_query(), came, (version, listed));
+        let (version, pods) = self.list_for(content, came).await?;
+        fill(restart, &version);
         Ok(Some(pods))
     }
 
-    /// Makes the plan and the lists with which a restart begins. The first list says which pods may run with other content, the second
-    /// which pods exist now. Both follow the GET of the source: an earlier list could miss a pod that read the old
-    /// content in between.
+    /// Lists the pods right after content was read that interrupts a restart. Returns how many there are.
+    pub(super) async fn take_interrupting(self, quiet: &mut Quiet, came: Instant) -> Result<Option<usize>, Error> {
+        quiet.listed = quiet.listed.take().or_else(|| self.snapshots.made_for(&quiet.content, came).cloned());
+        if quiet.listed.is_some() {
+            return Ok(None);
+        }
+        let (version, pods) = self.list_for(quiet.content.clone(), came).await?;
+        quiet.listed = Some(version);
+        Ok(Some(pods))
+    }
+
+    async fn list_for(self, content: (Contents, ServerTime), came: Instant) -> Result<(ResourceVersion, usize), Error> {
+        let (version, listed) = list_identities(self.context, self.policy, came).await?;
+        let pods = listed.len();
+        self.snapshots.record(content, self.policy.selector.to_query(), came, (version.clone(), listed));
+        Ok((version, pods))
+    }
+
+    /// Makes the plan and the lists with which a restart begins. The lists that it names say which pods may run with other
+    /// content, and the last one which pods exist now. All follow the GETs of the sources: an earlier list could miss a
+    /// pod that read the old content in between. A request is for all pods, including those created since then.
     pub(super) async fn begin(
         mut self,
         restart: &mut Restart,
+        content: (Contents, ServerTime),
         came: Instant,
     ) -> Result<(Plan, Arc<Listing>, ListInterest), Error> {
-        if restart.request.is_some() && restart.pods_resource_version.is_none() {
-            // A request is for all pods, including those created since the content was read.
-            self.snapshots.forget();
-        }
-        self.snapshots.complete(restart, came);
-        let (policy, metadata) = (self.policy, metadata_of(self.policy));
-        let since = self.since(&metadata, restart).await?;
-        let recorded = match &restart.pods_resource_version {
-            Some(version) => Some(self.at(&metadata, version).await?),
-            None => None,
-        };
+        self.snapshots.complete(restart, &content, came);
+        let policy = self.policy;
+        let mut lists = HashMap::new();
+        let is_listed = restart.lists_mut().any(|list| list.is_some());
+        self.add_lists(restart, &mut lists).await?;
         // A list that another keeper made since the GET is closer to the GET, and so says better which pods are old, but
         // of a list from long ago, some may not be selected any more. A budget counts the pods that exist now, and
         // a request without a change is for all of them.
-        let may_share = recorded.is_none() && restart.request.is_none() && policy.max_unavailable.is_none();
+        let may_share = !is_listed && restart.request.is_none() && policy.max_unavailable.is_none();
         let now = timer_now();
         let not_before = if may_share { came.max(now.checked_sub(SHARED_FOR).unwrap_or(came)) } else { now };
-        let (listing, interest) = list_pods(self.context, policy, &Scope::of(restart), not_before).await?;
-        let listed = recorded.unwrap_or_else(|| {
+        let scope = Scope::of(policy.pod_scope, restart);
+        let (listing, interest) = list_pods(self.context, policy, &scope, not_before).await?;
+        if restart.lists_mut().any(|list| list.is_none()) {
             let listed = Arc::new(uids(&listing.pods));
-            let list = (listing.version.clone(), Arc::clone(&listed));
-            self.snapshots.record(restart, policy.selector.to_query(), came, list);
-            Some(listed)
-        });
-        let suspects = Suspects::new(restart, listed, since, listing.in_scope.clone());
-        let plan = self.plan(suspects, policy.selector.to_query(), &listing.pods);
+            fill(restart, &listing.version);
+            lists.insert(listing.version.clone(), Some(Arc::clone(&listed)));
+            let list = (listing.version.clone(), listed);
+            self.snapshots.record(content, policy.selector.to_query(), came, list);
+        }
+        let suspects = Suspects::of(restart, &lists, listing.referrers.as_ref());
+        let plan = self.plan(&suspects, policy.selector.to_query(), &listing.pods);
         Ok((plan, listing, interest))
     }
 
-    /// Makes the plan of a restart again, from the list that names the pods that it replaces. Once the API server has
-    /// forgotten that list, after minutes, creation times decide.
+    /// Makes the plan of a restart again, from the lists that say which pods it replaces. Once the API server has
+    /// forgotten a list, after minutes, creation times decide.
     pub(super) async fn recall(mut self, restart: &Restart, begun: &Begun) -> Result<Plan, Error> {
         let (context, policy) = (self.context, self.policy);
         let selection = Selection { labels: Some(begun.pod_selector.clone()), ..selected(policy) };
-        let (scope, mut in_scope) = (Scope::of(restart), Snapshot::new());
+        let (scope, mut referrers) = (Scope::of(begun.pod_scope, restart), Referrers::default());
         let mut take = |WholePod { pod, spec, .. }: WholePod| {
-            in_scope.extend(scope.includes(spec.as_deref()).then(|| pod.uid.clone()));
+            referrers.see(&scope, &pod.uid, spec.as_deref());
             Arc::new(pod)
         };
-        let recorded = match &restart.pods_resource_version {
-            Some(version) => self.again(&selection, version, &mut take).await?,
-            None => None,
-        };
-        let metadata = Selection { metadata_only: true, ..selection.clone() };
-        let since = self.since(&metadata, restart).await?;
-        let (pods, listed) = match recorded {
-            Some(pods) => {
-                let listed = Arc::new(uids(&pods));
-                (pods, Some(listed))
-            }
+        let mut lists = HashMap::new();
+        let mut last = None;
+        if let Some(version) = restart.last_list() {
+            last = self.again(&selection, version, &mut take).await?;
+            lists.insert(version.clone(), last.as_ref().map(|pods| Arc::new(uids(pods))));
+        }
+        self.add_lists(restart, &mut lists).await?;
+        let pods = match last {
+            Some(pods) => pods,
             None => match context.client.list(&selection, None, take).await {
-                Ok(list) => (list.items, None),
+                Ok(list) => list.items,
                 Err(error) => {
                     self.snapshots.every_list_fails();
                     return Err(error);
@@ -109,29 +129,38 @@ impl Planner<'_> {
             },
         };
         info!(pods = begun.pods, "restart resumed");
-        let suspects = Suspects::new(restart, listed, since, Some(Arc::new(in_scope)));
-        Ok(self.plan(suspects, begun.pod_selector.clone(), &pods))
+        let referrers = (begun.pod_scope == PodScope::Referring).then(|| Arc::new(referrers));
+        let suspects = Suspects::of(restart, &lists, referrers.as_ref());
+        Ok(self.plan(&suspects, begun.pod_selector.clone(), &pods))
     }
 
-    fn plan(&self, suspects: Suspects, selector: String, pods: &[Arc<Pod>]) -> Plan {
-        Plan::new(self.policy, &[suspects], selector, pods, self.context.shared.own_pod.as_ref())
+    fn plan(&self, suspects: &[Suspects], selector: String, pods: &[Arc<Pod>]) -> Plan {
+        Plan::new(self.policy, suspects, selector, pods, self.context.shared.own_pod.as_ref())
     }
 
-    /// Returns, for a revert, the pods that existed right after the content had changed.
-    async fn since(&mut self, of: &Selection, restart: &Restart) -> Result<Option<Arc<Snapshot>>, Error> {
-        match restart.since_pods_resource_version.as_ref().filter(|_| restart.revert) {
-            Some(version) => self.at(of, version).await,
-            None => Ok(None),
+    /// Adds the pods of the lists that a restart names: `None` if the API server has forgotten one.
+    async fn add_lists(
+        &mut self,
+        restart: &Restart,
+        lists: &mut HashMap<ResourceVersion, Option<Arc<Snapshot>>>,
+    ) -> Result<(), Error> {
+        let labels = restart.begun.as_ref().map(|begun| begun.pod_selector.clone());
+        let labels = labels.unwrap_or_else(|| self.policy.selector.to_query());
+        let of = Selection { labels: Some(labels.clone()), ..metadata_of(self.policy) };
+        for version in restart.lists() {
+            if lists.contains_key(version) {
+                continue;
+            }
+            let pods = match self.snapshots.at(version, &labels) {
+                Some(pods) => Some(pods),
+                None => {
+                    let pods = self.again(&of, version, |PodIdentity(uid)| uid).await?;
+                    pods.map(|pods| Arc::new(pods.into_iter().collect()))
+                }
+            };
+            lists.insert(version.clone(), pods);
         }
-    }
-
-    /// Returns the pods of the list at a version, or `None` if the API server has forgotten it.
-    async fn at(&mut self, of: &Selection, version: &ResourceVersion) -> Result<Option<Arc<Snapshot>>, Error> {
-        if let Some(pods) = self.snapshots.at(version, &self.policy.selector.to_query()) {
-            return Ok(Some(pods));
-        }
-        let pods = self.again(of, version, |PodIdentity(uid)| uid).await?;
-        Ok(pods.map(|pods| Arc::new(pods.into_iter().collect())))
+        Ok(())
     }
 
     /// Makes the list at a version again. Returns `None` once the API server has forgotten it.
@@ -158,6 +187,11 @@ async fn list_identities(
         Ok((list.resource_version, Arc::new(list.items.into_iter().collect())))
     };
     interest.ask(context.client.stop(), not_before, &(), list).await
+}
+
+/// Names the list of this version wherever none is named.
+fn fill(restart: &mut Restart, version: &ResourceVersion) {
+    restart.lists_mut().for_each(|list| _ = list.get_or_insert_with(|| version.clone()));
 }
 
 fn uids(pods: &[Arc<Pod>]) -> Snapshot {

@@ -35,7 +35,7 @@ use crate::monitor::report::{self, Progress, Situation};
 use crate::monitor::restart::machine::Machine;
 use crate::monitor::restart::plan::{Plan, Scope};
 use crate::monitor::restart::snapshots::Snapshots;
-use crate::monitor::status::{Restart, Status};
+use crate::monitor::status::{Change, Restart, Status};
 
 /// How often the pods of a restart whose canary has failed are listed.
 const RECHECK: Duration = Duration::from_secs(60);
@@ -56,17 +56,15 @@ pub(crate) struct Restarts {
 impl Restarts {
     /// Lists the pods when new content has come that has to wait. While it interrupts a restart, `quiet` has the list.
     pub(crate) async fn take_snapshot(&mut self, step: &mut Step<'_>, quiet: Option<&mut Quiet>) -> Result<(), Error> {
-        let came = step.memory.content_came();
+        let (came, content) = (step.memory.content_came(), step.status.desired());
         let Some(restart) = &mut step.status.restart else { return Ok(()) };
         let planner = Planner { context: step.context, policy: step.policy, snapshots: &mut self.snapshots };
         let pods = match (&restart.begun, quiet) {
-            (None, _) => planner.take(restart, came).await?,
-            (Some(_), Some(quiet)) => {
-                let mut following = quiet.follow(restart);
-                let pods = planner.take(&mut following, came).await?;
-                quiet.listed = following.pods_resource_version;
-                pods
+            (None, _) => {
+                let content = (content, restart.observed_at());
+                planner.take(restart, content, came).await?
             }
+            (Some(_), Some(quiet)) => planner.take_interrupting(quiet, came).await?,
             (Some(_), None) => None,
         };
         step.status.pods = pods.or(step.status.pods);
@@ -112,7 +110,9 @@ impl Restarts {
         // A failed canary has a restart, of which a request makes another one.
         step.status.supersede(restart.clone(), context.client.server_now());
         let came = step.memory.content_came();
-        let lists = Planner { context, policy, snapshots: &mut self.snapshots }.begin(&mut restart, came).await;
+        let content = (step.status.desired(), restart.observed_at());
+        let planner = Planner { context, policy, snapshots: &mut self.snapshots };
+        let lists = planner.begin(&mut restart, content, came).await;
         step.status.restart = Some(Box::new(restart.clone()));
         let (plan, listing, interest) = match lists {
             Ok(lists) => lists,
@@ -160,8 +160,9 @@ impl Restarts {
         now: ServerTime,
     ) -> Result<Requeue, Error> {
         step.scheduling.end_turn();
-        let is_changed = |restart: &Restart| !step.status.changed(&restart.contents).is_empty();
-        if step.status.restart.as_deref().is_some_and(|restart| restart.revert && !is_changed(restart)) {
+        let is_recorded = |change: &Change| step.status.hash_of(&change.source) == Some(&change.hash);
+        let is_revert = |restart: &Restart| restart.is_revert() && restart.changes.iter().all(is_recorded);
+        if step.status.restart.as_deref().is_some_and(is_revert) {
             // No pod has read the other content.
             step.status.restart = None;
         } else {

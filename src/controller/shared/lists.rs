@@ -17,7 +17,7 @@ use crate::kube::list::Selection;
 use crate::kube::objects::{LabelledPod, Labels, Owner, Pod, WholePod};
 use crate::kube::watch::{Event, watch_from};
 use crate::kube::{ResourceVersion, ServerTime, Uid};
-use crate::monitor::restart::plan::{Scope, Snapshot};
+use crate::monitor::restart::plan::{Referrers, Scope};
 
 /// A listener that is more events behind must list again.
 pub(crate) const MAX_LAG: usize = 1_000;
@@ -31,8 +31,8 @@ pub(crate) type ListInterest = Interest<Scope, Arc<Listing>>;
 
 pub(crate) struct Listing {
     pub(crate) pods: Vec<Arc<Pod>>,
-    /// Which of them are in the scope. `None`: all.
-    pub(crate) in_scope: Option<Arc<Snapshot>>,
+    /// Which of them refer to the sources of the scope. `None`: that does not matter.
+    pub(crate) referrers: Option<Arc<Referrers>>,
     pub(crate) version: ResourceVersion,
     /// The `Date` of the answer.
     pub(crate) at: ServerTime,
@@ -112,25 +112,25 @@ impl Listing {
             }
             Arc::new(pod)
         };
-        let (list, in_scope) = match scope {
+        let (list, referrers) = match scope {
             Scope::Selected => {
                 let take = |LabelledPod { pod, labels }: LabelledPod| take(pod, &labels);
                 (client.list(&selection, None, take).await?, None)
             }
             Scope::Referring(_) => {
-                let mut in_scope = Snapshot::new();
+                let mut referrers = Referrers::default();
                 let take = |WholePod { pod, labels, spec }: WholePod| {
-                    in_scope.extend(scope.includes(spec.as_deref()).then(|| pod.uid.clone()));
+                    referrers.see(scope, &pod.uid, spec.as_deref());
                     take(pod, &labels)
                 };
-                (client.list(&selection, None, take).await?, Some(Arc::new(in_scope)))
+                (client.list(&selection, None, take).await?, Some(Arc::new(referrers)))
             }
         };
         let (version, took) = (list.resource_version, timer_now().saturating_duration_since(began));
         let (log, watch) = (Mutex::default(), tokio::sync::Mutex::default());
         let feed = Feed { client: shared.client.clone(), selection, from: version.clone(), log, watch };
         let (pods, at, selected_by, feed) = (list.items, list.at, overlap.into_names(), Arc::new(feed));
-        Ok(Arc::new(Self { pods, in_scope, version, at, began, turns_ended, took, selected_by, feed }))
+        Ok(Arc::new(Self { pods, referrers, version, at, began, turns_ended, took, selected_by, feed }))
     }
 
     /// Subscribes to the events after this list. Takes a permit unless the watch is open already. Returns `None` if

@@ -23,10 +23,14 @@ fn policy(source: &str, quiet: u64, suspend: bool) -> Policy {
     Policy::of(Some(&RawValue::from_string(spec).unwrap())).unwrap()
 }
 
-/// Returns the content of the only source.
-fn only(contents: &Contents) -> ContentHash {
-    let (_, hash) = contents.iter().next().unwrap();
-    hash.clone()
+/// Returns the content of the only source that a restart is about.
+fn brought(restart: &Restart) -> ContentHash {
+    let [change] = &restart.changes[..] else { panic!("{restart:?}") };
+    change.hash.clone()
+}
+
+fn value(restart: &Restart) -> Option<Arc<str>> {
+    restart.request.as_ref().map(|request| Arc::clone(&request.value))
 }
 
 fn hash(text: &str) -> ContentHash {
@@ -98,7 +102,7 @@ impl Desk {
 
     /// Returns the content that the restart brings.
     fn desired(&self) -> ContentHash {
-        only(&self.restart().contents)
+        brought(self.restart())
     }
 
     /// Observes what was read last, and checks what holds at all times.
@@ -112,18 +116,22 @@ impl Desk {
         match (&self.status.restart, &status.restart) {
             (Some(before), Some(after)) => {
                 assert!(before.begun.is_some() || after.begun.is_none());
-                // A requested restart is about content that pods already run with.
-                let has_left = before.request.is_none();
-                assert!(!has_left || before.since == after.since);
-                assert!(before.observed_at <= after.observed_at);
+                for (before, after) in before.changes.iter().filter_map(|one| Some((one, after.change(&one.source)?))) {
+                    assert!(before.since == after.since && before.observed_at <= after.observed_at);
+                }
             }
             (None, after) if self.recorded_all() => {
                 assert!(after.is_none() && matches!(finding, Finding::Unchanged | Finding::Baseline));
             }
             _ => {}
         }
-        if matches!(finding, Finding::Modified | Finding::Reverted) {
-            self.at_rest = self.millis;
+        match (finding, status.restart.as_deref()) {
+            (Finding::Modified | Finding::Reverted, _) => self.at_rest = self.millis,
+            // The changes that are left count by themselves.
+            (Finding::Undone, Some(left)) => {
+                self.at_rest = 1000 * u64::try_from(left.observed_at().as_second()).unwrap();
+            }
+            _ => {}
         }
         (self.status, self.quiet) = (status, quiet);
         finding
@@ -165,7 +173,7 @@ impl Desk {
 
     /// `since` and `observedAt`.
     fn times(&self) -> (ServerTime, ServerTime) {
-        (self.restart().since, self.restart().observed_at)
+        (self.restart().since(), self.restart().observed_at())
     }
 
     fn waits_until(&self, second: u64) -> bool {
@@ -201,12 +209,13 @@ fn the_first_content_is_the_baseline_and_restarts_nothing() {
 #[test]
 fn a_request_during_a_pending_change_restarts_all_pods_that_exist_by_then() {
     let mut desk = Desk::pending();
-    desk.status.restart.as_mut().unwrap().pods_resource_version = Some("7".into());
+    desk.status.restart.as_mut().unwrap().changes[0].pods_resource_version = Some("7".into());
     desk.request = Some("now".into());
     assert!(desk.at(12).waits_until(13), "it waits for the quiet period");
     let restart = desk.at(20).begin();
-    assert_eq!((restart.since, restart.observed_at, restart.pods_resource_version), (server(10), server(20), None));
-    assert_eq!((restart.request, only(&restart.contents)), (Some("now".into()), hash("b")));
+    let request = restart.request.clone().unwrap();
+    assert_eq!((&*request.value, request.observed_at, request.pods_resource_version), ("now", server(20), None));
+    assert_eq!((brought(&restart), restart.changes[0].pods_resource_version.clone()), (hash("b"), Some("7".into())));
     assert!(matches!(desk.decide(), Decision::Resume), "once");
 }
 
@@ -221,12 +230,12 @@ fn a_label_edit_restarts_nothing() {
 fn a_change_begins_after_the_quiet_period_and_without_one_at_once() {
     let mut desk = Desk::settled(0);
     desk.at(10).read("b");
-    assert_eq!(desk.begin().observed_at, server(10));
+    assert_eq!(desk.begin().observed_at(), server(10));
     let mut desk = Desk::pending();
     assert_eq!(desk.times(), (server(10), server(10)));
     assert_eq!(desk.recorded(), Some(hash("a")), "the hash does not advance before the restart is over");
     assert!(desk.waits_until(13));
-    assert!(!desk.at(13).begin().revert && desk.desired() == hash("b"));
+    assert!(!desk.at(13).begin().is_revert() && desk.desired() == hash("b"));
     desk.complete();
     assert_eq!((desk.observe(), desk.decide()), (Finding::Unchanged, Decision::Settled));
 }
@@ -238,7 +247,7 @@ fn several_edits_within_the_quiet_period_are_one_restart() {
         assert_eq!(desk.at(second).read(text), Finding::Modified);
         assert!(desk.waits_until(second + 3));
     }
-    assert_eq!(only(&desk.at(17).begin().contents), hash("d"));
+    assert_eq!(brought(&desk.at(17).begin()), hash("d"));
     assert_eq!((desk.times(), desk.superseded()), ((server(10), server(14)), 0));
 }
 
@@ -249,7 +258,7 @@ fn edits_extend_the_quiet_period_to_ten_times_its_length_at_most() {
         desk.at(second).read(&format!("{second}"));
         assert!(desk.waits_until((second + 3).min(40)), "at {second}: {:?}", desk.decide());
     }
-    assert_eq!(only(&desk.at(40).begin().contents), hash("39"));
+    assert_eq!(brought(&desk.at(40).begin()), hash("39"));
 }
 
 #[test]
@@ -258,7 +267,7 @@ fn an_edit_at_the_end_of_the_extended_quiet_period_does_not_extend_it() {
     for second in 10..=40 {
         desk.at(second).read(&format!("{second}"));
     }
-    assert_eq!(only(&desk.begin().contents), hash("40"));
+    assert_eq!(brought(&desk.begin()), hash("40"));
 }
 
 #[test]
@@ -275,7 +284,7 @@ fn a_revert_after_the_quiet_period_is_a_restart_since_the_first_change() {
     let mut desk = Desk::pending();
     assert_eq!((desk.at(14).read("a"), desk.times()), (Finding::Reverted, (server(10), server(14))));
     assert!(desk.waits_until(17));
-    assert!(desk.at(17).begin().revert && desk.desired() == hash("a"));
+    assert!(desk.at(17).begin().is_revert() && desk.desired() == hash("a"));
     desk.complete();
     assert_eq!((desk.observe(), desk.decide()), (Finding::Unchanged, Decision::Settled));
 }
@@ -287,11 +296,11 @@ fn a_revert_that_lasts_for_the_quiet_period_supersedes_the_restart() {
     assert!(desk.waits_until(103) && desk.superseded() == 0);
     assert_eq!((desk.at(103).observe(), desk.superseded()), (Finding::Unchanged, 1));
     assert_eq!(desk.times(), (server(10), server(100)), "of the first reading");
-    assert!(desk.begin().revert && desk.desired() == hash("a"));
+    assert!(desk.begin().is_revert() && desk.desired() == hash("a"));
     assert_eq!((desk.at(104).read("c"), desk.superseded()), (Finding::Modified, 1));
     desk.at(107).observe();
     assert_eq!((desk.superseded(), desk.times()), (2, (server(10), server(104))));
-    assert!(!desk.restart().revert && desk.desired() == hash("c"));
+    assert!(!desk.restart().is_revert() && desk.desired() == hash("c"));
 }
 
 #[test]
@@ -316,7 +325,7 @@ fn content_that_comes_after_the_end_of_an_interruption_has_a_quiet_period_of_its
         desk.read("c");
         assert_eq!((desk.at(105).read(text), desk.superseded()), (finding, 1), "{text}");
         assert_eq!((desk.times(), desk.desired()), ((server(10), server(105)), hash(text)));
-        assert!(desk.waits_until(108) && desk.restart().revert == (text == "a"), "{text}");
+        assert!(desk.waits_until(108) && desk.restart().is_revert() == (text == "a"), "{text}");
     }
 }
 
@@ -376,7 +385,7 @@ fn a_new_process_that_finds_the_interruption_over_ends_the_restart_whatever_it_r
         desk.read("c");
         desk.at(103).crash().read(text);
         assert_eq!((desk.superseded(), desk.times(), desk.desired()), (1, (server(10), server(103)), hash(text)));
-        assert!(desk.waits_until(106) && desk.restart().revert == (text == "a"), "{text}");
+        assert!(desk.waits_until(106) && desk.restart().is_revert() == (text == "a"), "{text}");
         assert_ne!(desk.at(104).crash().read("a"), Finding::Undone, "pods may have other content");
     }
 }
@@ -525,7 +534,7 @@ fn a_change_under_suspend_begins_once_suspend_is_lifted() {
     assert_eq!((desk.at(10).read("b"), desk.decide()), (Finding::Modified, Decision::Suspended { requested: false }));
     assert_eq!(desk.at(1000).decide(), Decision::Suspended { requested: false });
     desk.policy.suspend = false;
-    assert_eq!((desk.observe(), desk.begin().observed_at), (Finding::Unchanged, server(10)));
+    assert_eq!((desk.observe(), desk.begin().observed_at()), (Finding::Unchanged, server(10)));
 }
 
 #[test]
@@ -538,7 +547,7 @@ fn a_revert_under_suspend_is_a_restart_if_the_content_had_been_quiet() {
         assert_eq!(desk.observe(), Finding::Unchanged);
         assert_eq!(desk.decide() == Decision::Settled, finding == Finding::Undone);
         if finding == Finding::Reverted {
-            assert!(desk.begin().revert && desk.times() == (server(10), server(14)));
+            assert!(desk.begin().is_revert() && desk.times() == (server(10), server(14)));
         }
     }
 }
@@ -569,12 +578,11 @@ fn a_restart_goes_on_with_its_pods_when_the_source_is_edited() {
     for mut desk in [Desk::pending(), reverting, Desk::restarting()] {
         let before = desk.restart().clone();
         desk.policy = policy("other", 3, false);
-        assert_eq!(desk.read("x"), Finding::Retargeted);
-        assert_eq!((desk.recorded(), desk.status.source.as_deref()), (None, Some("ConfigMap/other")));
-        let mut contents = Contents::default();
-        contents.set(&desk.policy.sources[0].name, hash("x"));
+        let finding = if before.interrupted_at().is_some() { Finding::Undone } else { Finding::Baseline };
+        assert_eq!(desk.read("x"), finding);
+        assert_eq!((desk.recorded(), desk.status.source.as_deref()), (Some(hash("x")), Some("ConfigMap/other")));
         let begun = before.begun.clone().map(|begun| Begun { interrupted_at: None, ..begun });
-        assert_eq!(*desk.restart(), Restart { contents, begun, ..before.clone() });
+        assert_eq!(*desk.restart(), Restart { begun, ..before.clone() });
         desk.millis += 3000;
         if before.begun.is_none() {
             desk.begin();
@@ -589,9 +597,9 @@ fn new_content_of_another_source_restarts_all_pods() {
     let mut desk = Desk::pending();
     desk.policy = policy("other", 3, false);
     desk.read("x");
-    for (second, text) in [(15, "y"), (16, "x")] {
-        assert_eq!(desk.at(second).read(text), Finding::Modified, "there is nothing to go back to");
-        assert!(!desk.restart().revert && desk.waits_until(second + 3));
+    for (second, text, finding) in [(15, "y", Finding::Modified), (16, "x", Finding::Reverted)] {
+        assert_eq!(desk.at(second).read(text), finding);
+        assert!(!desk.restart().is_revert() && desk.waits_until(second + 3));
     }
 }
 
@@ -601,10 +609,10 @@ fn after_a_crash_the_quiet_period_goes_on_from_when_the_content_was_first_read()
     assert_eq!(desk.crash().at(12).read("b"), Finding::Unchanged);
     // Times are whole seconds: only one second is sure to have passed.
     assert!(desk.waits_until(14));
-    assert_eq!(desk.at(14).begin().observed_at, server(10));
+    assert_eq!(desk.at(14).begin().observed_at(), server(10));
     let mut desk = Desk::pending();
     desk.crash().at(500).read("b");
-    assert_eq!(desk.begin().observed_at, server(10));
+    assert_eq!(desk.begin().observed_at(), server(10));
 }
 
 /// Otherwise the period would be over at each look, and the ConfigMap would be read again for ever.
@@ -661,8 +669,7 @@ fn a_status_wiped_by_hand_gets_a_new_baseline() {
 fn a_hash_of_unknown_framing_is_an_error_and_not_a_change() {
     let (mut settled, mut restarting) = (Desk::settled(3), Desk::restarting());
     settled.status.sources[0].hash = Some("blake9:00".into());
-    let name = restarting.policy.sources[0].name.clone();
-    restarting.status.restart.as_mut().unwrap().contents.set(&name, "blake9:00".into());
+    restarting.status.restart.as_mut().unwrap().changes[0].hash = "blake9:00".into();
     for desk in [settled, restarting] {
         assert!(observe(&desk.policy, &desk.status, desk.quiet.as_ref(), &desk.look, desk.moment()).is_err());
     }
@@ -680,16 +687,21 @@ proptest! {
                 0..4 => desk.millis += millis,
                 4 => desk.look = Look(vec![None]),
                 5 => desk.policy.suspend ^= true,
-                6 => desk.policy.sources = policy(&text, 0, false).sources,
+                6 => {
+                    desk.policy.sources = policy(&text, 0, false).sources;
+                    let hash = desk.look.newest().map(|content| content.hash.clone());
+                    desk.look = Look(vec![hash.map(|hash| Content { hash, ..desk.content("") })]);
+                }
                 7 => drop(desk.crash().observe()),
                 8 => desk.complete(),
                 _ => drop(desk.read(&text)),
             }
             desk.observe();
             if let (Decision::Begin(restart), Some(content)) = (desk.decide(), desk.look.newest()) {
-                prop_assert!(restart.revert || desk.recorded().as_ref() != Some(&content.hash));
-                prop_assert!(only(&restart.contents) == content.hash && !desk.policy.suspend);
-                let pending = server(desk.millis / 1000).since(restart.since).as_secs();
+                let named = &desk.policy.sources[0].name;
+                prop_assert!(restart.is_revert() || !desk.status.changed_by_restart().is_empty());
+                prop_assert!(desk.status.desired().get(named) == Some(&content.hash) && !desk.policy.suspend);
+                let pending = server(desk.millis / 1000).since(restart.since()).as_secs();
                 prop_assert!(desk.millis - desk.at_rest >= 1000 * quiet || pending >= 10 * quiet);
                 desk.begin();
             }
@@ -718,7 +730,7 @@ fn the_limit_on_extensions_starts_anew_once_content_has_been_quiet_for_the_perio
         contents
     };
     let (period, after) = (Duration::from_secs(3), |millis| desk.start + Duration::from_millis(millis));
-    let quiet = Quiet::begin(&content("b"), server(10), after(0), false);
+    let quiet = Quiet::begin(&content("a"), &content("b"), server(10), after(0), false);
     let early = quiet.extended(&content("c"), server(10), period, after(2999));
     assert_eq!((early.first, early.passed), (after(0), false));
     let late = quiet.extended(&content("c"), server(10), period, after(3000));
@@ -734,7 +746,7 @@ fn content_found_at_the_first_look_may_have_come_when_reconciling_last_changed()
         )
     };
     let conditions = format!(
-        r#"{{"sources":[{{"kind":"ConfigMap","name":"settings"}}],"conditions":[{},{}]}}"#,
+        r#"{{"sources":[{{"kind":"ConfigMap","name":"settings","hash":"sha256:a"}}],"conditions":[{},{}]}}"#,
         condition("Ready", 1),
         condition("Reconciling", 5)
     );
@@ -752,11 +764,11 @@ fn content_found_at_the_first_look_may_have_come_when_reconciling_last_changed()
 fn a_request_does_not_let_superseding_content_pass_the_gate() {
     let mut desk = Desk::settled(0);
     desk.request = Some("now".into());
-    assert_eq!(desk.at(10).begin().request, desk.request);
+    assert_eq!(value(&desk.at(10).begin()), desk.request);
     assert_eq!(desk.at(12).read("b"), Finding::Modified);
     let restart = desk.begin();
     assert!(!restart.is_requested(), "it waits like any other");
-    assert_eq!((&restart.request, &desk.status.last_handled_restart_request), (&desk.request, &None));
+    assert_eq!((value(&restart), &desk.status.last_handled_restart_request), (desk.request.clone(), &None));
     desk.complete();
     assert_eq!((desk.decide(), &desk.status.last_handled_restart_request), (Decision::Settled, &desk.request));
 }
@@ -769,10 +781,10 @@ fn a_change_during_a_requested_restart_counts_from_its_own_time() {
     assert_eq!(desk.at(18).read("b"), Finding::Modified);
     assert_eq!(desk.at(20).read("c"), Finding::Modified);
     desk.at(23).observe();
-    assert_eq!(desk.times(), (server(20), server(20)));
+    assert_eq!(desk.times(), (server(18), server(20)));
     assert_eq!(desk.at(30).read("a"), Finding::Reverted);
-    assert_eq!(desk.times(), (server(20), server(30)));
-    assert!(!desk.restart().revert, "all pods were to be restarted");
+    assert_eq!(desk.times(), (server(18), server(30)));
+    assert!(!desk.restart().is_revert(), "all pods were to be restarted");
 }
 
 /// Either the restart that goes on ends first, or the one that takes its place is for the request, too.
@@ -789,11 +801,11 @@ fn a_request_during_an_interruption_waits_for_its_end() {
     desk.at(102).read("b");
     assert!(matches!(desk.decide(), Decision::Resume));
     desk.complete();
-    assert_eq!(desk.begin().request, desk.request);
+    assert_eq!(value(&desk.begin()), desk.request);
     let mut desk = interrupted();
     desk.at(103).observe();
     let restart = desk.begin();
-    assert_eq!((restart.request, only(&restart.contents), restart.revert), (desk.request.clone(), hash("c"), false));
+    assert_eq!((value(&restart), brought(&restart), restart.is_revert()), (desk.request.clone(), hash("c"), false));
     desk.complete();
     assert_eq!((desk.decide(), desk.superseded()), (Decision::Settled, 1));
 }
@@ -805,7 +817,7 @@ fn a_request_restarts_all_pods_also_after_a_revert_during_its_restart() {
     desk.at(13).begin();
     desk.at(20).read("a");
     desk.at(23).observe();
-    assert_eq!((&desk.restart().request, desk.restart().revert), (&desk.request, false));
+    assert_eq!((value(desk.restart()), desk.restart().is_revert()), (desk.request.clone(), false));
     assert_eq!(desk.status.last_handled_restart_request, None);
 }
 

@@ -122,8 +122,7 @@ fn situations() -> Vec<(Situation<'static>, [&'static str; 3], Option<&'static s
 }
 
 fn pending() -> Status {
-    let text = r#"{"source":"ConfigMap/settings","restart":{"sources":[],
-        "observedAt":"2026-11-21T10:00:00Z","since":"2026-11-21T10:00:00Z"}}"#;
+    let text = r#"{"source":"ConfigMap/settings","restart":{"sources":[]}}"#;
     serde_json::from_str(text).unwrap()
 }
 
@@ -188,7 +187,8 @@ fn a_restart_that_waits_says_until_when_and_a_loop_who_writes() {
 #[test]
 fn a_request_is_what_is_reported_of_unless_the_content_has_changed_too() {
     let mut requested = pending();
-    requested.restart.as_mut().unwrap().request = Some("now".into());
+    let request = r#"{"value":"now","observedAt":"2026-11-21T10:00:00Z"}"#;
+    requested.restart.as_mut().unwrap().request = Some(serde_json::from_str(request).unwrap());
     assert_eq!(requested.why(), Why::Requested);
     for (is_new, status) in [(false, &requested), (true, &Status::default())] {
         let (_, [ready, reconciling, _]) = reported(&Situation::Suspended { requested: is_new }, status);
@@ -207,7 +207,9 @@ fn a_request_is_what_is_reported_of_unless_the_content_has_changed_too() {
     );
     let over = completed("ConfigMap/settings", Why::Requested, Vec::new(), &begun(), &[], server(142));
     assert_eq!(over.note, "restarted 3 pods as requested within 43 s");
-    requested.restart.as_mut().unwrap().contents.set(&SOURCES[0], "sha256:1".into());
+    let change = r#"{"kind":"ConfigMap","name":"settings","hash":"sha256:1","observedAt":"2026-11-21T10:00:00Z",
+        "since":"2026-11-21T10:00:00Z"}"#;
+    requested.restart.as_mut().unwrap().changes = vec![serde_json::from_str(change).unwrap()];
     assert_eq!(requested.why(), Why::Changed);
 }
 

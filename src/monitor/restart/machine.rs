@@ -24,29 +24,28 @@ use super::surge::Deployments;
 use super::wave::{Attempts, Wave};
 use crate::kube::error::{Cause, Error};
 use crate::kube::objects::{Owner, Pod};
-use crate::kube::{ResourceVersion, ServerTime, Uid};
+use crate::kube::{ServerTime, Uid};
+use crate::monitor::content::ContentHash;
 use crate::monitor::spec::Policy;
-use crate::monitor::status::{self, Begun, Canary, CanaryState, Entry, Restart, Why};
+use crate::monitor::status::{self, Begun, Canary, CanaryState, Change, Entry, Request, Restart, Why};
 
 /// The time that the disruption controller takes to update a PodDisruptionBudget after a pod has become available.
 const BUDGET_LAG: Duration = Duration::from_millis(500);
 
 /// What identifies a restart in the status. Two processes may begin restarts in the same second and by the same list, of
-/// which one is a revert.
+/// which one is a revert. An edit of `keys` changes the hashes.
 #[derive(Clone, PartialEq)]
 struct Id {
     started_at: ServerTime,
-    observed_at: ServerTime,
-    since: ServerTime,
-    version: Option<ResourceVersion>,
-    is_revert: bool,
+    changes: Vec<Change>,
+    request: Option<Request>,
 }
 
 impl Id {
     fn of(restart: &Restart, begun: &Begun) -> Self {
-        let Restart { observed_at, since, pods_resource_version, revert, .. } = restart;
-        let (version, is_revert) = (pods_resource_version.clone(), *revert);
-        Self { started_at: begun.started_at, observed_at: *observed_at, since: *since, version, is_revert }
+        let Restart { mut changes, request, .. } = restart.clone();
+        changes.iter_mut().for_each(|change| change.hash = ContentHash::absent());
+        Self { started_at: begun.started_at, changes, request }
     }
 }
 
@@ -241,7 +240,8 @@ impl<P> Machine<P> {
         let canary = policy.canary.filter(|_| why != Why::Reverted);
         let canary = canary.map(|canary| canary.pods.of(plan.len()).min(plan.len()));
         let canary = canary.map(|pods| Canary { pods, state: CanaryState::Replacing });
-        let begun = Begun { canary, ..Begun::new(now, policy.selector.to_query(), plan.len()) };
+        let pod_scope = policy.pod_scope;
+        let begun = Begun { pod_scope, canary, ..Begun::new(now, policy.selector.to_query(), plan.len()) };
         Self { is_intended: false, ..Self::recall(policy, plan, restart, &begun, own_pod, true) }
     }
 
@@ -271,7 +271,7 @@ impl<P> Machine<P> {
             seen_ready: BTreeSet::new(),
             seen_failed: None,
             is_resumed: !is_own,
-            waits_since: (is_own && begun.deleted == 0).then_some(restart.observed_at),
+            waits_since: (is_own && begun.deleted == 0).then_some(restart.observed_at()),
             unwritten: None,
             blocked_at: None,
             advance: Advance::of(begun),

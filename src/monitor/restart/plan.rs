@@ -1,7 +1,7 @@
 //! Which pods one restart replaces.
 
 use std::borrow::Borrow;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use serde_json::value::RawValue;
@@ -10,10 +10,11 @@ use strum::IntoStaticStr;
 use super::{SKEW, SLACK};
 use crate::kube::objects::{Owner, Pod};
 use crate::kube::references::References;
-use crate::kube::{Resource, ServerTime, Uid};
+use crate::kube::{Resource, ResourceVersion, ServerTime, Uid};
+use crate::monitor::content::Kind;
 use crate::monitor::source::SourceName;
-use crate::monitor::spec::{Policy, UnmanagedPods};
-use crate::monitor::status::Restart;
+use crate::monitor::spec::{PodScope, Policy, UnmanagedPods};
+use crate::monitor::status::{Change, Request, Restart};
 
 /// The pods that one restart replaces, which never change, and the owners of all selected pods. The owners are counted
 /// when the restart begins and after an edit of the selector.
@@ -33,8 +34,8 @@ pub(crate) struct Plan {
     pub(super) is_by_times: bool,
 }
 
-/// The pods that may run with other content than that of a restart, by lists. If the API server has forgotten a list,
-/// creation times decide.
+/// The pods that may run with other content of a source than that of a restart, or that are meant by a request, by lists.
+/// If the API server has forgotten a list, creation times decide.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Suspects {
     /// When the content was first read.
@@ -44,37 +45,61 @@ pub(crate) struct Suspects {
     /// On a revert, when the content first changed, and the list right after that. Most of its pods have the current
     /// content.
     left: Option<(ServerTime, Option<Arc<Snapshot>>)>,
-    /// The pods that are in the scope of the restart. `None`: all.
-    in_scope: Option<Arc<Snapshot>>,
+    /// The source to which a pod must refer.
+    referring_to: Option<(SourceName, Arc<Referrers>)>,
 }
 
 /// Which of the selected pods a restart is for.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Scope {
     Selected,
-    /// Those that refer to one of these sources.
+    /// For the change of each of these sources, those that refer to it.
     Referring(Vec<SourceName>),
 }
 
+/// The pods that refer to each source of a scope.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Referrers(BTreeMap<SourceName, Snapshot>);
+
 impl Scope {
-    pub(crate) fn of(restart: &Restart) -> Self {
-        match (&restart.referring_to, &restart.request) {
-            (Some(sources), None) => Self::Referring(sources.clone()),
-            _ => Self::Selected,
+    pub(crate) fn of(scope: PodScope, restart: &Restart) -> Self {
+        match scope {
+            PodScope::Selected => Self::Selected,
+            PodScope::Referring => {
+                Self::Referring(restart.changes.iter().map(|change| change.source.clone()).collect())
+            }
+        }
+    }
+}
+
+impl Referrers {
+    /// Takes a pod with this spec.
+    pub(crate) fn see(&mut self, scope: &Scope, uid: &Uid, spec: Option<&RawValue>) {
+        let Scope::Referring(sources) = scope else { return };
+        let referred = referred(spec);
+        for source in sources.iter().filter(|source| refers(referred.as_ref(), source)) {
+            self.0.entry(source.clone()).or_default().insert(uid.clone());
         }
     }
 
-    /// Returns whether a pod with this spec is in the scope. One whose spec cannot be decoded is, as it may refer to
-    /// anything.
-    pub(crate) fn includes(&self, spec: Option<&RawValue>) -> bool {
-        let Self::Referring(sources) = self else { return true };
-        let is_source = |(resource, name): (Resource, &str)| {
-            let mut sources = sources.iter();
-            sources.any(|source| source.kind.resource() == resource && *source.name == *name)
-        };
-        let references = spec.map_or(Ok(References::default()), |spec| serde_json::from_str(spec.get()));
-        references.map_or(true, |references| references.iter().any(is_source))
+    fn contain(&self, source: &SourceName, pod: &Pod) -> bool {
+        self.0.get(source).is_some_and(|pods| pods.contains(&pod.uid))
     }
+}
+
+/// Returns the objects to which a pod with this spec refers. `None` if it cannot be decoded.
+pub(crate) fn referred(spec: Option<&RawValue>) -> Option<BTreeSet<SourceName>> {
+    let references = spec.map_or(Ok(References::default()), |spec| serde_json::from_str(spec.get()));
+    let source = |(resource, name): (Resource, &str)| {
+        let kind = [Kind::ConfigMap, Kind::Secret].into_iter().find(|kind| kind.resource() == resource)?;
+        Some(SourceName { kind, name: name.into() })
+    };
+    references.ok().map(|references| references.iter().filter_map(source).collect())
+}
+
+/// Returns whether a pod refers to a source: what is not known may be anything.
+pub(crate) fn refers(referred: Option<&BTreeSet<SourceName>>, source: &SourceName) -> bool {
+    referred.is_none_or(|referred| referred.contains(source))
 }
 
 /// The pods of a list.
@@ -128,15 +153,27 @@ pub(crate) fn exempt(policy: &Policy, pod: &Pod, own_pod: Option<&Uid>) -> Optio
 }
 
 impl Suspects {
-    /// The lists are those right after the content was read, and right after it first changed.
-    pub(crate) fn new(
+    /// Returns those of each change of a restart, and of its request, by the lists that it names. `referrers`: only pods
+    /// that refer to a source may have read it.
+    pub(crate) fn of(
         restart: &Restart,
-        listed: Option<Arc<Snapshot>>,
-        since: Option<Arc<Snapshot>>,
-        in_scope: Option<Arc<Snapshot>>,
-    ) -> Self {
-        let left = restart.revert.then_some((restart.since, since));
-        Self { observed_at: restart.observed_at, listed, left, in_scope }
+        lists: &HashMap<ResourceVersion, Option<Arc<Snapshot>>>,
+        referrers: Option<&Arc<Referrers>>,
+    ) -> Vec<Self> {
+        let list = |version: Option<&ResourceVersion>| version.and_then(|version| lists.get(version)?.clone());
+        let of_change = |change: &Change| Self {
+            observed_at: change.observed_at,
+            listed: list(change.pods_resource_version.as_ref()),
+            left: change.revert.then(|| (change.since, list(change.since_pods_resource_version.as_ref()))),
+            referring_to: referrers.map(|referrers| (change.source.clone(), Arc::clone(referrers))),
+        };
+        let of_request = |request: &Request| Self {
+            observed_at: request.observed_at,
+            listed: list(request.pods_resource_version.as_ref()),
+            left: None,
+            referring_to: None,
+        };
+        restart.changes.iter().map(of_change).chain(restart.request.iter().map(of_request)).collect()
     }
 
     fn include(&self, pod: &Pod) -> bool {
@@ -146,7 +183,7 @@ impl Suspects {
         };
         // A pod created earlier may have read later content: it waited for its image, or a container was restarted.
         let has_read_since = |at| pod.created >= at || pod.started.is_none_or(|started| started >= at);
-        self.in_scope.as_ref().is_none_or(|in_scope| in_scope.contains(&pod.uid))
+        self.referring_to.as_ref().is_none_or(|(source, referrers)| referrers.contain(source, pod))
             && may_be_older
             && self.left.as_ref().is_none_or(|(since, listed)| match listed {
                 Some(listed) => !listed.contains(&pod.uid) || has_read_since(since.minus(SLACK)),

@@ -12,10 +12,8 @@ use crate::monitor::status::Restart;
 
 #[derive(Default)]
 pub(crate) struct Snapshots {
-    /// The list for the current content.
-    current: Option<Box<Kept>>,
-    /// The list for the first content that differed from what pods had been restarted for.
-    since: Option<Box<Kept>>,
+    /// The newest one is the last.
+    kept: Vec<Kept>,
     /// The versions of lists that the API server has refused to return again.
     refused: Vec<ResourceVersion>,
 }
@@ -33,47 +31,41 @@ struct Kept {
 impl Snapshots {
     /// Drops the lists once the restart is not pending any more.
     pub(crate) fn forget(&mut self) {
-        (self.current, self.since) = (None, None);
+        self.kept.clear();
     }
 
-    /// Fills in the versions of the lists that were made for this restart, even if they could not be written at that
-    /// time.
-    pub(crate) fn complete(&mut self, restart: &mut Restart, came: Instant) {
-        let is_named = |current: &Kept| restart.pods_resource_version.as_ref() == Some(&current.version);
-        if let Some(current) = self.current.as_mut().filter(|current| is_named(current)) {
-            // The sources of the restart may have been edited, and the list still holds.
-            current.content = content_of(restart);
-        }
-        let is_of_another = |current: &mut Box<Kept>| {
-            current.content != content_of(restart) || !is_named(current) && current.came != came
-        };
-        if let Some(before) = self.current.take_if(is_of_another)
-            && restart.since_pods_resource_version.as_ref() == Some(&before.version)
-        {
-            self.since = Some(before);
-        }
-        if let Some(current) = &self.current {
-            restart.pods_resource_version.get_or_insert_with(|| current.version.clone());
-        }
+    /// Returns the version of the list that was made for this content, which came at this time, even if it could not be
+    /// written at that time.
+    pub(crate) fn made_for(&self, content: &(Contents, ServerTime), came: Instant) -> Option<&ResourceVersion> {
+        let last = self.kept.last().filter(|last| last.content == *content && last.came == came);
+        last.map(|last| &last.version)
     }
 
-    /// Takes the list of this selector for the content of a restart, which came at this time.
+    /// Fills in the version of the list that was made for the content of a restart, and drops those that it does not name.
+    pub(crate) fn complete(&mut self, restart: &mut Restart, content: &(Contents, ServerTime), came: Instant) {
+        if let Some(version) = self.made_for(content, came) {
+            let unlisted = restart.changes.iter_mut().map(|change| &mut change.pods_resource_version);
+            unlisted.for_each(|list| _ = list.get_or_insert_with(|| version.clone()));
+        }
+        let firsts = || restart.changes.iter().filter_map(|change| change.since_pods_resource_version.as_ref());
+        self.kept.retain(|kept| restart.lists().chain(firsts()).any(|named| *named == kept.version));
+    }
+
+    /// Takes the list of this selector for content, which came at this time.
     pub(crate) fn record(
         &mut self,
-        restart: &mut Restart,
+        content: (Contents, ServerTime),
         selector: String,
         came: Instant,
         (version, pods): (ResourceVersion, Arc<Snapshot>),
     ) {
-        restart.pods_resource_version = Some(version.clone());
-        self.current = Some(Box::new(Kept { content: content_of(restart), came, version, selector, pods }));
+        self.kept.push(Kept { content, came, version, selector, pods });
     }
 
     /// Returns the pods of the list at a version, if this process has it.
     pub(crate) fn at(&self, version: &ResourceVersion, selector: &str) -> Option<Arc<Snapshot>> {
-        let mut snapshots = self.current.iter().chain(&self.since);
-        let found = snapshots.find(|snapshot| snapshot.version == *version && snapshot.selector == selector);
-        found.map(|snapshot| Arc::clone(&snapshot.pods))
+        let found = self.kept.iter().find(|kept| kept.version == *version && kept.selector == selector);
+        found.map(|kept| Arc::clone(&kept.pods))
     }
 
     /// Takes the answer to the request for the list at a version. Returns `None` if the API server has forgotten it. A
@@ -107,65 +99,68 @@ impl Snapshots {
     }
 }
 
-fn content_of(restart: &Restart) -> (Contents, ServerTime) {
-    (restart.contents.clone(), restart.observed_at)
-}
-
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
 
     use super::*;
     use crate::kube::{Action, PODS};
-    use crate::monitor::content::{ContentHash, Kind};
-    use crate::monitor::restart::tests;
-    use crate::monitor::source::SourceName;
+    use crate::monitor::content::ContentHash;
+    use crate::monitor::restart::tests::{change, restart_of};
+    use crate::monitor::status::Change;
 
-    fn restart(text: &str, second: i64) -> Restart {
-        let at = ServerTime::from_second(second);
+    type Content = (Contents, ServerTime);
+
+    fn content(text: &str, second: i64) -> Content {
         let mut contents = Contents::default();
-        let name = SourceName { kind: Kind::ConfigMap, name: "a".into() };
-        contents.set(&name, ContentHash::from(text));
-        let unlisted = Restart { pods_resource_version: None, ..tests::restart() };
-        Restart { contents, observed_at: at, since: at, ..unlisted }
+        contents.set(&change().source, ContentHash::from(text));
+        (contents, ServerTime::from_second(second))
     }
 
-    fn recorded(restart: &mut Restart, came: Instant, version: &str) -> Snapshots {
+    fn recorded(content: Content, came: Instant) -> Snapshots {
         let mut snapshots = Snapshots::default();
-        snapshots.record(restart, "app=web".to_owned(), came, (version.into(), Arc::default()));
+        snapshots.record(content, "app=web".to_owned(), came, ("7".into(), Arc::default()));
         snapshots
+    }
+
+    /// Returns whether the list is kept.
+    fn is_kept(snapshots: &Snapshots) -> bool {
+        snapshots.at(&"7".into(), "app=web").is_some()
     }
 
     #[test]
     fn a_list_that_could_not_be_written_is_named_as_long_as_the_content_is_the_same() {
         let came = Instant::now();
         let later = came + Duration::from_secs(1);
-        let mut snapshots = recorded(&mut restart("b", 10), came, "7");
-        let mut unwritten = restart("b", 10);
-        snapshots.complete(&mut unwritten, came);
-        assert_eq!(unwritten.pods_resource_version, Some("7".into()));
-        assert!(snapshots.at(&"7".into(), "app=web").is_some());
+        let unlisted = || restart_of(Change { pods_resource_version: None, ..change() });
+        let mut snapshots = recorded(content("b", 10), came);
+        let mut unwritten = unlisted();
+        snapshots.complete(&mut unwritten, &content("b", 10), came);
+        assert_eq!(unwritten.changes[0].pods_resource_version, Some("7".into()));
+        assert!(is_kept(&snapshots));
         assert!(snapshots.at(&"7".into(), "app=other").is_none() && snapshots.at(&"8".into(), "app=web").is_none());
-        for (mut other, now) in [(restart("c", 10), came), (restart("b", 11), came), (restart("b", 10), later)] {
-            let mut snapshots = recorded(&mut restart("b", 10), came, "7");
-            snapshots.complete(&mut other, now);
-            assert_eq!(other.pods_resource_version, None, "other content, or the same, read anew");
+        for (other, now) in [(content("c", 10), came), (content("b", 11), came), (content("b", 10), later)] {
+            let (mut snapshots, mut unwritten) = (recorded(content("b", 10), came), unlisted());
+            snapshots.complete(&mut unwritten, &other, now);
+            let named = &unwritten.changes[0].pods_resource_version;
+            assert_eq!((named, is_kept(&snapshots)), (&None, false), "other content, or the same, read anew");
         }
     }
 
     #[test]
-    fn a_list_that_the_status_names_stays_when_its_sources_are_edited_and_as_the_first_one() {
+    fn a_list_stays_as_long_as_a_change_names_it() {
         let came = Instant::now();
-        let mut first = restart("b", 10);
-        let mut snapshots = recorded(&mut first, came, "7");
-        let mut edited = Restart { pods_resource_version: first.pods_resource_version, ..restart("b2", 12) };
-        snapshots.complete(&mut edited, came);
-        assert!(snapshots.at(&"7".into(), "app=web").is_some());
-        let mut next = Restart { since_pods_resource_version: Some("7".into()), ..restart("c", 20) };
-        snapshots.complete(&mut next, came + Duration::from_secs(8));
-        assert_eq!((next.pods_resource_version, snapshots.at(&"7".into(), "app=web").is_some()), (None, true));
-        snapshots.forget();
-        assert!(snapshots.at(&"7".into(), "app=web").is_none());
+        let named = Some("7".into());
+        let own = Change { pods_resource_version: named.clone(), since_pods_resource_version: None, ..change() };
+        let first = Change { pods_resource_version: None, since_pods_resource_version: named, ..change() };
+        for (change, kept) in [(own, true), (first, true), (Change { pods_resource_version: None, ..change() }, false)]
+        {
+            let mut snapshots = recorded(content("b", 10), came);
+            snapshots.complete(&mut restart_of(change), &content("c", 20), came);
+            assert_eq!(is_kept(&snapshots), kept);
+            snapshots.forget();
+            assert!(!is_kept(&snapshots));
+        }
     }
 
     #[test]

@@ -2,7 +2,7 @@ mod before;
 mod explore;
 mod machine;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::num::NonZeroU8;
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,9 +18,10 @@ use super::standing::{CanaryStanding, Move, OwnerState, OwnerStates, Sight, Stan
 use super::surge::Deployments;
 use crate::kube::objects::{Owner, Pod};
 use crate::kube::{ServerTime, Uid};
-use crate::monitor::source::Contents;
+use crate::monitor::content::Kind;
+use crate::monitor::source::SourceName;
 use crate::monitor::spec::{CanaryPolicy, MaxUnavailable, PodCount, Policy};
-use crate::monitor::status::{Canary, CanaryState, Restart};
+use crate::monitor::status::{Canary, CanaryState, Change, Restart};
 
 /// The second in which the new content was first read. Pods are older by default.
 const READ: i64 = 1000;
@@ -43,20 +44,28 @@ fn spec(more: &str) -> Policy {
     Policy::of(Some(&RawValue::from_string(spec).unwrap())).unwrap()
 }
 
-pub(super) fn restart() -> Restart {
-    let at = server(READ);
-    Restart {
-        contents: Contents::default(),
-        observed_at: at,
+fn source() -> SourceName {
+    SourceName { kind: Kind::ConfigMap, name: "a".into() }
+}
+
+pub(super) fn change() -> Change {
+    Change {
+        source: source(),
+        hash: "sha256:b".into(),
+        observed_at: server(READ),
         pods_resource_version: Some("7".into()),
-        since: at,
-        since_pods_resource_version: None,
+        since: server(READ),
+        since_pods_resource_version: Some("6".into()),
         revert: false,
-        request: None,
-        request_taken_over: false,
-        referring_to: None,
-        begun: None,
     }
+}
+
+pub(super) fn restart_of(change: Change) -> Restart {
+    Restart { changes: vec![change], ..Restart::default() }
+}
+
+fn restart() -> Restart {
+    restart_of(change())
 }
 
 fn owner(kind: &str, name: &str) -> Arc<Owner> {
@@ -101,7 +110,8 @@ struct Lists {
 
 fn planned(policy: &Policy, restart: &Restart, lists: &Lists, pods: &[Pod], own_pod: Option<&Uid>) -> Plan {
     let Lists { listed, since } = lists.clone();
-    Plan::new(policy, &[Suspects::new(restart, listed, since, None)], query(), pods, own_pod)
+    let lists = HashMap::from([("7".into(), listed), ("6".into(), since)]);
+    Plan::new(policy, &Suspects::of(restart, &lists, None), query(), pods, own_pod)
 }
 
 /// Lists the pods created before the content was read, or in the second after that.
@@ -226,7 +236,7 @@ fn born(pods: &[(&str, i64)]) -> Vec<Pod> {
 /// By the lists, whatever the clocks say. Without a list by times, with a tolerance for clock skew.
 #[test]
 fn old_pods_are_those_of_the_list_and_for_a_revert_those_that_may_have_read_the_other_content() {
-    let revert = || Restart { since: server(READ - 100), revert: true, ..restart() };
+    let revert = || restart_of(Change { since: server(READ - 100), revert: true, ..change() });
     let started = |name, at| Pod { started: at, ..created(name, READ - 200) };
     let around = || born(&[("a", -200), ("b", -102), ("c", -101), ("d", 1), ("e", -200)]);
     let later =
@@ -238,7 +248,7 @@ fn old_pods_are_those_of_the_list_and_for_a_revert_those_that_may_have_read_the_
         (restart(), born(&[("a", -900), ("b", 5), ("c", -5)]), |pods| listed_of(&pods[..2]), &["a", "b"]),
         (restart(), born(&[("a", -900), ("b", 0), ("c", 10), ("d", 11)]), |_| Lists::default(), &["a", "b", "c"]),
         (revert(), around(), first, &["c", "d", "e"]),
-        (Restart { revert: false, ..revert() }, around(), first, &["a", "b", "c", "d", "e"]),
+        (restart_of(Change { since: server(READ - 100), ..change() }), around(), first, &["a", "b", "c", "d", "e"]),
         (revert(), born(&[("a", -111), ("b", -110), ("c", 1), ("d", 2)]), listed, &["b", "c"]),
         (revert(), later, first, &["b", "c"]),
         (restart(), finished, listed, &[]),
@@ -538,7 +548,7 @@ proptest! {
         let (policy, own) = (policy(unmanaged), Uid::from(own.as_str()));
         let names: Vec<&str> = pods.iter().map(|pod| &*pod.name).collect();
         let suspects = listed_since(&pods, &names);
-        let plan = planned(&policy, &Restart { revert, ..restart() }, &suspects, &pods, Some(&own));
+        let plan = planned(&policy, &restart_of(Change { revert, ..change() }), &suspects, &pods, Some(&own));
         let owners = OwnerStates::from([(owner("ReplicaSet", "o"), state(owners))]);
         let standing = seen(&plan, &policy, &visible, Some(&own), &owners, READ);
         match standing.next {

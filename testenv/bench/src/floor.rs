@@ -150,8 +150,11 @@ impl Floor {
             "source": format!("ConfigMap/{config_map}"),
             "sources": content,
             "restart": {
-                "sources": content, "observedAt": now, "since": now, "startedAt": now, "lastProgressAt": now,
-                "podsResourceVersion": version.resource_version, "podSelector": selector,
+                "sources": [{
+                    "kind": "ConfigMap", "name": config_map, "hash": HASH, "observedAt": now, "since": now,
+                    "podsResourceVersion": version.resource_version,
+                }],
+                "startedAt": now, "lastProgressAt": now, "podSelector": selector,
                 "pods": count, "remaining": count,
             },
         });

@@ -93,7 +93,7 @@ impl Write {
     /// Returns whether this write records the intent of a restart that no earlier status recorded.
     #[must_use]
     pub fn begins(&self) -> bool {
-        let which = |begun: &Restart| (begun.config_hash(), begun.started_at, begun.pods_resource_version.clone());
+        let which = |begun: &Restart| (begun.config_hash(), begun.started_at, begun.last_list().cloned());
         self.after.begun().is_some() && self.after.begun().map(which) != self.before.begun().map(which)
     }
 

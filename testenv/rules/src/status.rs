@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use configmonitor_operator::kube::ServerTime;
+use configmonitor_operator::monitor::spec::PodScope;
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -11,7 +12,7 @@ use serde_json::Value;
 pub const ABSENT: &str = "absent";
 
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
+#[serde(rename_all = "camelCase", default, from = "Stored")]
 pub struct Status {
     pub source: Option<String>,
     pub sources: Vec<SourceStatus>,
@@ -20,6 +21,20 @@ pub struct Status {
     pub last_handled_restart_request: Option<String>,
     pub history: Vec<Entry>,
     pub conditions: Vec<Condition>,
+    rest: BTreeMap<String, Value>,
+}
+
+/// A status as it is stored.
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Stored {
+    source: Option<String>,
+    sources: Vec<SourceStatus>,
+    pods: Option<usize>,
+    restart: Option<Restart>,
+    last_handled_restart_request: Option<String>,
+    history: Vec<Entry>,
+    conditions: Vec<Condition>,
     #[serde(flatten)]
     rest: BTreeMap<String, Value>,
 }
@@ -37,25 +52,47 @@ pub struct SourceStatus {
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Restart {
+    /// The content of each source that the ConfigMonitor names.
+    #[serde(skip)]
     sources: Vec<SourceStatus>,
-    pub observed_at: ServerTime,
-    pub since: ServerTime,
-    #[serde(default)]
-    pub revert: bool,
+    /// In the order in which they were read.
+    #[serde(rename = "sources")]
+    pub changes: Vec<Change>,
+    pub request: Option<Request>,
     pub started_at: Option<ServerTime>,
     pub interrupted_at: Option<ServerTime>,
-    pub pods_resource_version: Option<String>,
-    pub since_pods_resource_version: Option<String>,
     pub pod_selector: Option<String>,
-    pub referring_to: Option<Vec<SourceStatus>>,
+    #[serde(default)]
+    pub pod_scope: PodScope,
     pub progress: Option<String>,
     pub remaining: Option<usize>,
-    pub request: Option<String>,
-    #[serde(default)]
-    pub request_taken_over: bool,
     pub canary: Option<Canary>,
     #[serde(flatten)]
     rest: BTreeMap<String, Value>,
+}
+
+/// A change of a source, for which pods are restarted.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Change {
+    pub name: String,
+    pub hash: String,
+    pub observed_at: ServerTime,
+    pub pods_resource_version: Option<String>,
+    pub since: ServerTime,
+    pub since_pods_resource_version: Option<String>,
+    #[serde(default)]
+    pub revert: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Request {
+    pub value: String,
+    #[serde(default)]
+    pub taken_over: bool,
+    pub observed_at: ServerTime,
+    pub pods_resource_version: Option<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Deserialize)]
@@ -87,6 +124,17 @@ pub struct Condition {
     pub message: String,
 }
 
+impl From<Stored> for Status {
+    fn from(stored: Stored) -> Self {
+        let Stored { source, sources, pods, mut restart, .. } = stored;
+        if let Some(restart) = &mut restart {
+            restart.sources = sources.iter().filter_map(|known| restart.content_of(known)).collect();
+        }
+        let Stored { last_handled_restart_request, history, conditions, rest, .. } = stored;
+        Self { source, sources, pods, restart, last_handled_restart_request, history, conditions, rest }
+    }
+}
+
 impl Status {
     /// Returns whether a baseline is recorded, or a restart brings content to the pods.
     pub fn is_baselined(&self) -> bool {
@@ -98,25 +146,26 @@ impl Status {
         joined(&self.sources, |source| source.hash.as_deref())
     }
 
+    /// Returns the hash of the content of this source that the pods were restarted for.
+    pub fn hash_of(&self, name: &str) -> Option<&String> {
+        self.sources.iter().find(|known| known.name == name)?.hash.as_ref()
+    }
+
     /// Returns the version of each known source, or that it does not exist.
     pub fn source_version(&self) -> Option<String> {
         let absent = |source: &SourceStatus| self.knows(source).then_some(ABSENT);
         joined(&self.sources, |source| source.resource_version.as_deref().or_else(|| absent(source)))
     }
 
-    /// Returns the sources whose content differs in the restart from what pods are known to have been restarted for.
-    pub fn changed(&self) -> impl Iterator<Item = &SourceStatus> {
-        let pending = self.restart.iter().flat_map(|restart| &restart.sources);
-        pending.filter(|pending| self.knows_otherwise(pending))
-    }
-
     /// Returns whether the content that pods have, or are restarted for, is known of this source.
     fn knows(&self, source: &SourceStatus) -> bool {
         let is_it = |known: &&SourceStatus| known.name == source.name && known.keys == source.keys;
         let is_pending = |known: &SourceStatus| {
-            self.restart.iter().flat_map(|restart| &restart.sources).any(|pending| pending.name == known.name)
+            self.restart.iter().flat_map(|restart| &restart.changes).any(|pending| pending.name == known.name)
         };
-        self.sources.iter().find(is_it).is_some_and(|known| known.hash.is_some() || is_pending(known))
+        // The ConfigMonitor may not name it for a while, and the restart is still about it.
+        let is_left = self.sources.iter().all(|known| known.name != source.name) && is_pending(source);
+        is_left || self.sources.iter().find(is_it).is_some_and(|known| known.hash.is_some() || is_pending(known))
     }
 
     /// Returns the sources that are known here and were not in an earlier status.
@@ -229,6 +278,47 @@ impl Entry {
 }
 
 impl Restart {
+    /// Returns the content of a known source that pods have or are restarted for.
+    fn content_of(&self, known: &SourceStatus) -> Option<SourceStatus> {
+        let change = self.changes.iter().find(|change| change.name == known.name);
+        let hash = change.map(|change| change.hash.clone()).or(known.hash.clone());
+        hash.map(|hash| SourceStatus { hash: Some(hash), ..known.clone() })
+    }
+
+    /// Returns when the newest content was first read, or when a restart was requested without a change.
+    pub fn observed_at(&self) -> ServerTime {
+        let requested = || self.request.as_ref().map(|request| request.observed_at);
+        let read = self.changes.last().map(|change| change.observed_at);
+        read.or_else(requested).unwrap_or(ServerTime::from_second(0))
+    }
+
+    /// Returns when some content first left what pods have.
+    pub fn since(&self) -> ServerTime {
+        self.changes.iter().map(|change| change.since).min().unwrap_or_else(|| self.observed_at())
+    }
+
+    pub fn is_requested(&self) -> bool {
+        self.request.as_ref().is_some_and(|request| !request.taken_over)
+    }
+
+    /// Returns whether all content is back, and nobody has requested a restart.
+    pub fn is_revert(&self) -> bool {
+        self.request.is_none() && !self.changes.is_empty() && self.changes.iter().all(|change| change.revert)
+    }
+
+    /// Returns each list of pods that says which ones are old.
+    pub fn lists(&self) -> impl Iterator<Item = &String> {
+        let of_changes = self.changes.iter().filter_map(|change| change.pods_resource_version.as_ref());
+        of_changes.chain(self.request.iter().filter_map(|request| request.pods_resource_version.as_ref()))
+    }
+
+    /// Returns the list that was made last.
+    pub fn last_list(&self) -> Option<&String> {
+        let of_changes = self.changes.last().and_then(|change| change.pods_resource_version.as_ref());
+        let of_request = self.request.as_ref().and_then(|request| request.pods_resource_version.as_ref());
+        if self.is_requested() { of_request.or(of_changes) } else { of_changes.or(of_request) }
+    }
+
     /// Returns the hashes of the content that pods are restarted for.
     pub fn config_hash(&self) -> String {
         joined(&self.sources, |source| source.hash.as_deref()).unwrap_or_default()
@@ -240,7 +330,7 @@ impl Restart {
 
     /// Returns whether this value has requested the restart.
     pub fn is_for(&self, request: char) -> bool {
-        self.request.as_deref() == Some(request.encode_utf8(&mut [0; 4]))
+        self.request.as_ref().is_some_and(|its| *its.value == *request.encode_utf8(&mut [0; 4]))
     }
 
     /// Returns whether this restart is for the content of another one, and perhaps of sources that were missing then.
@@ -252,7 +342,7 @@ impl Restart {
 
     /// Returns what identifies the restart, once it has begun.
     pub fn which(&self) -> Option<(ServerTime, Option<&str>)> {
-        Some((self.started_at?, self.pods_resource_version.as_deref()))
+        Some((self.started_at?, self.last_list().map(String::as_str)))
     }
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use configmonitor_operator::kube::ServerTime;
 use configmonitor_operator::monitor::window::WindowSpec;
 
-use crate::status::{Canary, Restart};
+use crate::status::{Canary, Change, Restart};
 use crate::{A_SECOND, Account, Moment, Write};
 
 /// The guard against loops: after 5 restarts within 10 minutes the next one waits for 30 s, and each later one twice as
@@ -18,16 +18,12 @@ const LONGEST_WAIT: u64 = 900;
 /// Returns the restarts that begin without a request, or take one over, each with the write that begins it.
 fn unrequested<'a>(account: &Account<'a>) -> impl Iterator<Item = (&'a Write, &'a Restart)> {
     let starts = account.writes.iter().filter_map(|write| Some((*write, write.start()?)));
-    starts.filter(|(_, restart)| !is_requested(restart))
-}
-
-fn is_requested(restart: &Restart) -> bool {
-    restart.request.is_some() && !restart.request_taken_over
+    starts.filter(|(_, restart)| !restart.is_requested())
 }
 
 /// Returns whether the guard against loops counts a restart, and may hold it.
 fn is_for_a_change(restart: &Restart) -> bool {
-    !is_requested(restart) && !restart.revert
+    !restart.is_requested() && !restart.is_revert()
 }
 
 /// A restart without a request of its own begins while a window is open. Clocks show whole seconds.
@@ -64,7 +60,7 @@ fn starts_before<'a>(account: &Account<'a>, write: &'a Write) -> impl Iterator<I
 
 /// Returns when the restart began. It has begun.
 fn started_at(restart: &Restart) -> ServerTime {
-    restart.started_at.unwrap_or(restart.observed_at)
+    restart.started_at.unwrap_or_else(|| restart.observed_at())
 }
 
 /// The interval counts from the start of one restart to the start of the next one without a request.
@@ -90,7 +86,7 @@ pub fn a_loop_of_restarts_is_held(account: &Account<'_>) -> Result<(), String> {
         if !is_loop(wait, &starts, restart) {
             continue;
         }
-        let due = started_at(last).max(restart.since).plus(Duration::from_secs(wait));
+        let due = started_at(last).max(restart.since()).plus(Duration::from_secs(wait));
         if started_at(restart).plus(account.skew) < due {
             return Err(format!("at {:?}, but due at {due:?}: {restart:?} begins after {last:?}", write.at));
         }
@@ -101,7 +97,7 @@ pub fn a_loop_of_restarts_is_held(account: &Account<'_>) -> Result<(), String> {
 /// Returns whether a restart is part of a loop: the sixth within ten minutes and every later one, until nothing changes
 /// for ten minutes.
 fn is_loop(wait: u64, before: &[(&Write, &Restart)], restart: &Restart) -> bool {
-    let is_soon_after = |(_, start): &(&Write, &Restart)| restart.since.since(started_at(start)) < TEN_MINUTES;
+    let is_soon_after = |(_, start): &(&Write, &Restart)| restart.since().since(started_at(start)) < TEN_MINUTES;
     before.last().is_some_and(is_soon_after)
         && (wait > FIRST_WAIT || before.iter().nth_back(LOOP - 1).is_some_and(is_soon_after))
 }
@@ -154,7 +150,7 @@ pub fn a_request_is_handled_once(account: &Account<'_>) -> Result<(), String> {
     for write in &account.writes {
         let is_requested = |value: &str| account.requests.iter().any(|(at, asked)| *at < write.at && value == asked);
         let handled = write.before.last_handled_restart_request.as_deref();
-        let started = write.start().and_then(|restart| restart.request.as_deref());
+        let started = write.start().and_then(|restart| Some(&*restart.request.as_ref()?.value));
         let is_again = started.is_some() && started == handled;
         let done = write.after.last_handled_restart_request.as_deref();
         let is_early = done != handled && write.before.is_baselined() && write.after.restart.is_some();
@@ -196,15 +192,18 @@ pub fn an_interruption_ends_after_the_quiet_period(account: &Account<'_>) -> Res
     Ok(())
 }
 
-/// The restart that takes the place of another one counts from the same time, unless that one was only requested.
+/// A change that a restart has in common with the one whose place it takes counts from the same time. One of another
+/// source counts from a time between the start of that one and its own reading.
 pub fn a_restart_that_follows_another_one_keeps_its_time(account: &Account<'_>) -> Result<(), String> {
     for write in &account.writes {
         let (Some(before), Some(after)) = (write.supersedes(), &write.after.restart) else { continue };
-        let is_only_requested = !before.revert && Some(before.config_hash()) == write.before.config_hash();
-        // Without a quiet period only the reading says when the content has left.
-        let is_since =
-            before.interrupted_at.map_or(after.since <= after.observed_at.plus(account.skew), |at| after.since == at);
-        if after.since != before.since && !(is_only_requested && is_since) {
+        let is_right = |change: &Change| match before.changes.iter().find(|known| known.name == change.name) {
+            Some(known) => change.since == known.since,
+            None => {
+                (started_at(before).minus(account.skew)..=change.observed_at.plus(account.skew)).contains(&change.since)
+            }
+        };
+        if !after.changes.iter().all(is_right) {
             return Err(format!("at {:?} {before:?} is followed by {after:?}", write.at));
         }
     }

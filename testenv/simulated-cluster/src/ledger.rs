@@ -11,7 +11,7 @@ use configmonitor_operator::monitor::selector::Selector;
 use configmonitor_operator::monitor::spec::{PodScope, Spec, UnmanagedPods};
 use rules::budget::is_everything;
 use rules::pod::Readiness;
-use rules::status::{ABSENT, Restart, SourceStatus, Status};
+use rules::status::{ABSENT, Change, Request, Restart, Status};
 use rules::{A_SECOND, Account, Event, Moment};
 use serde::de::Error;
 use serde::{Deserialize, Deserializer};
@@ -438,11 +438,11 @@ impl Ledger {
             .filter_map(|(book, Book { views, readings, .. })| {
                 let View { seen, changed, gone, read, .. } = views.get(&caller.life)?;
                 let (seen, changed, gone) = (Arc::clone(seen.as_ref()?), *changed, *gone);
-                let version = seen.status.begun().and_then(|begun| begun.pods_resource_version.as_ref());
-                let by_times = version.is_some_and(|version| actor.forgotten.contains_key(version));
-                let since =
-                    seen.status.restart.as_ref().and_then(|restart| restart.since_pods_resource_version.as_ref());
-                let is_since_known = since.is_some_and(|version| !actor.forgotten.contains_key(version));
+                let by_times = seen.status.begun().is_some_and(|begun| is_forgotten(begun, actor));
+                let mut changes = seen.status.restart.iter().flat_map(|restart| &restart.changes);
+                let is_known = |version: &String| !actor.forgotten.contains_key(version);
+                let is_since_known =
+                    changes.all(|change| change.since_pods_resource_version.as_ref().is_some_and(is_known));
                 let restart = seen.status.restart.as_ref().map(Restart::config_hash);
                 // By now others may have read other content, which this task does not know.
                 let is_of_it = |its: &&Reading| its.life == caller.life && Some(hash(its.content)) == restart;
@@ -770,11 +770,8 @@ impl Ledger {
             (actor.listed, actor.went_by, of_it.map(|list| list.at).max(), actor.watched);
         let desired = actor.desired.clone();
         // The list of a restart that begins may not have been written before.
-        let is_forgotten = |status: &Status| {
-            let version = status.restart.as_ref().and_then(|restart| restart.pods_resource_version.as_ref());
-            version.is_some_and(|version| actor.forgotten.contains_key(version))
-        };
-        let by_times = is_forgotten(&write.before) || is_forgotten(&write.after);
+        let by_times = [&write.before, &write.after].into_iter().filter_map(|status| status.restart.as_ref());
+        let by_times = by_times.filter(|restart| is_forgotten(restart, actor)).count() > 0;
         let book = &mut self.books[book];
         let Written { spec, before, after, alive } = write;
         let View { read, changed, known, .. } = &*book.views.entry(caller.life).or_default();
@@ -847,7 +844,7 @@ impl Ledger {
         }
         let begun = grounds.seen.status.begun()?;
         let selection = Selection::parse(begun.pod_selector.as_deref());
-        let replaced = begun.pods_resource_version.as_ref().and_then(|version| match actor.forgotten.get(version) {
+        let replaced = begun.last_list().and_then(|version| match actor.forgotten.get(version) {
             Some(recalled) => recalled.as_ref().map(|(at, pods)| (*at, &**pods)),
             None => self.lists.get(version).map(|(at, pods)| (*at, pods)),
         });
@@ -855,7 +852,8 @@ impl Ledger {
         let book = &self.books[grounds.book];
         let was_selected = |pod: &&usize| {
             let pod = &self.pods[**pod];
-            selection.matches(pod.labels_at(at)) && pod.is_meant(begun)
+            let is_known = |version: &String| !actor.forgotten.contains_key(version);
+            selection.matches(pod.labels_at(at)) && self.is_meant(pod, begun, is_known)
         };
         let is_selected = |pod: &&usize| self.pods[**pod].was_selected(&grounds.seen.spec, at);
         let start = book.start_of(begun);
@@ -1015,6 +1013,20 @@ impl Ledger {
             pod.gone.into_iter().chain(pod.ended).chain([pod.born]).chain(labelled).chain(ready).collect::<Vec<_>>()
         };
         self.pods.iter().flat_map(of).filter(move |at| (from..=to).contains(at)).chain([from, to])
+    }
+
+    /// Returns whether the pod is in the list of a change that it refers to, or of the request. Only a list that is known
+    /// says no.
+    pub fn is_meant(&self, pod: &PodRecord, restart: &Restart, is_known: impl Fn(&String) -> bool) -> bool {
+        let selection = Selection::parse(restart.pod_selector.as_deref());
+        let is_listed = |version: Option<&String>| {
+            let listed = version.filter(|version| is_known(version)).and_then(|version| self.list(version));
+            listed.is_none_or(|listed| pod.born < listed && selection.matches(pod.labels_at(listed)))
+        };
+        let refers = |change: &Change| restart.pod_scope == PodScope::Selected || pod.refers_to(&change.name);
+        let of_change = |change: &Change| refers(change) && is_listed(change.pods_resource_version.as_ref());
+        restart.changes.iter().any(of_change)
+            || restart.request.iter().any(|request| is_listed(request.pods_resource_version.as_ref()))
     }
 
     /// Returns when the list of this version was made.
@@ -1381,12 +1393,6 @@ impl PodRecord {
         spec.pod_scope != Some(PodScope::Referring) || Source::named_by(spec).is_none_or(refers)
     }
 
-    /// Returns whether a restart is for the pod, as far as the pod's references say.
-    pub fn is_meant(&self, restart: &Restart) -> bool {
-        let refers = |sources: &Vec<SourceStatus>| sources.iter().any(|source| self.refers_to(&source.name));
-        restart.request.is_some() || restart.referring_to.as_ref().is_none_or(refers)
-    }
-
     /// Returns whether the pod can have read the content of this time or later, by what was known at a moment: only the
     /// clock of its node says when a container started.
     pub fn may_have_read(&self, time: ServerTime, known_at: Moment) -> bool {
@@ -1575,7 +1581,7 @@ impl Write {
         let is_for = |restart: &&Restart| self.after.has_reached(restart, &self.before) && self.supersedes().is_none();
         let restart = before.filter(is_for);
         let begun = restart.filter(|restart| restart.has_begun());
-        let named = restart.and_then(|restart| restart.pods_resource_version.as_ref());
+        let named = restart.and_then(Restart::last_list);
         let finds_none = self.listed.max(self.shared) > self.first_read && advances;
         let may_be_back = self.listed > self.read && before.is_some() && !self.is_requested;
         let list = match named {
@@ -1591,48 +1597,85 @@ impl Write {
         // An answer may have come late, and the period counts from then.
         let pending = |write: &&Self| write.after.restart == self.before.restart;
         let first = || book.writes.iter().rev().skip_while(|write| write.at >= self.at).take_while(pending).last();
-        let since = || before.map(|before| before.observed_at).max(first().map(|first| first.at.second()));
+        let since = || before.map(Restart::observed_at).max(first().map(|first| first.at.second()));
         let has_rested = || self.read.zip(since()).is_some_and(|(back, since)| back.second() >= since.plus(quiet));
-        let reverts = restart.map_or(!advances, |restart| restart.revert);
+        // One that was never written down was about the sources whose content is recorded now. A change that it has in
+        // common with the one before keeps its list.
+        let unwritten = || {
+            let oldest = before.filter(|_| !advances).map(|restart| restart.since().minus(A_SECOND));
+            let is_referring = self.spec.pod_scope == Some(PodScope::Referring);
+            let of_source = |name: Option<String>| {
+                let is_it = |change: &&Change| {
+                    Some(&change.name) == name.as_ref() && self.after.hash_of(&change.name) == Some(&change.hash)
+                };
+                let known = before.and_then(|before| before.changes.iter().find(is_it));
+                let own = known.and_then(|change| ledger.list(change.pods_resource_version.as_ref()?));
+                let referring_to = is_referring.then(|| name.into_iter().collect());
+                Part { list: own.unwrap_or(list), oldest, newest: None, referring_to }
+            };
+            let recorded = self.after.recorded_since(&self.before);
+            match recorded.is_empty() {
+                true => vec![of_source(None)],
+                false => recorded.into_iter().map(|name| of_source(Some(name))).collect(),
+            }
+        };
         Some(Completed {
             list,
             selector: begun.and_then(|begun| Some(Selection::parse(Some(begun.pod_selector.as_ref()?)))),
-            oldest: before.filter(|_| reverts).map(|restart| restart.since.minus(A_SECOND)),
-            newest: restart.filter(|_| self.by_times).map(|restart| restart.observed_at.plus(SKEW)),
-            referring_to: self.referring_to(restart),
+            parts: restart.map_or_else(unwritten, |restart| self.parts(ledger, restart, list)),
             is_certain: named.is_some() || finds_none || has_rested() && ledger.skew.is_zero(),
         })
     }
+
+    /// Returns what each change of a restart and its request were about. The last list stands in for one that was not
+    /// written down.
+    fn parts(&self, ledger: &Ledger, restart: &Restart, last: Moment) -> Vec<Part> {
+        let list = |version: Option<&String>| version.and_then(|version| ledger.list(version)).unwrap_or(last);
+        let newest = |observed_at: ServerTime| self.by_times.then(|| observed_at.plus(SKEW));
+        let scope = if restart.has_begun() { Some(restart.pod_scope) } else { self.spec.pod_scope };
+        let of_change = |change: &Change| Part {
+            list: list(change.pods_resource_version.as_ref()),
+            oldest: change.revert.then(|| change.since.minus(A_SECOND)),
+            newest: newest(change.observed_at),
+            referring_to: (scope == Some(PodScope::Referring)).then(|| vec![change.name.clone()]),
+        };
+        let of_request = |request: &Request| Part {
+            list: list(request.pods_resource_version.as_ref()),
+            oldest: None,
+            newest: newest(request.observed_at),
+            referring_to: None,
+        };
+        restart.changes.iter().map(of_change).chain(restart.request.iter().map(of_request)).collect()
+    }
 }
 
-impl Write {
-    /// Returns the sources of which a pod had to refer to one for the restart that this write completes. One that was never
-    /// written down was about the sources whose content is recorded now.
-    fn referring_to(&self, restart: Option<&Restart>) -> Option<Vec<String>> {
-        let names = |sources: &[SourceStatus]| sources.iter().map(|source| source.name.clone()).collect();
-        match restart {
-            Some(Restart { request: None, referring_to, .. }) => referring_to.as_deref().map(names),
-            None if self.spec.pod_scope == Some(PodScope::Referring) => Some(self.after.recorded_since(&self.before)),
-            Some(_) | None => None,
-        }
-    }
+/// Returns whether a task does not know which pods were in a list of a restart.
+fn is_forgotten(restart: &Restart, actor: &Actor) -> bool {
+    restart.lists().any(|version| actor.forgotten.contains_key(version))
 }
 
 /// A completed restart, by the pods that it was about.
 pub struct Completed {
-    /// When the pods were listed.
+    /// When the pods were last listed.
     list: Moment,
     /// The label selector, if it was written down.
     selector: Option<Selection>,
+    parts: Vec<Part>,
+    /// Whether the write ends a restart. Content may have come back within its quiet period, which two clocks leave
+    /// unclear.
+    is_certain: bool,
+}
+
+/// A change or a request of a restart.
+struct Part {
+    /// When the pods were listed.
+    list: Moment,
     /// The time after which the pods were created, or started if that was later.
     oldest: Option<ServerTime>,
     /// If creation times decide, the time by which the pods were created.
     newest: Option<ServerTime>,
     /// The sources of which a pod must refer to one to be restarted. `None`: all pods are.
     referring_to: Option<Vec<String>>,
-    /// Whether the write ends a restart. Content may have come back within its quiet period, which two clocks leave
-    /// unclear.
-    is_certain: bool,
 }
 
 /// What a restart owes to a pod.
@@ -1689,9 +1732,13 @@ impl Completed {
     /// Returns whether the restart that ended with this write had to replace the pod, if it still existed.
     pub fn owes(&self, ledger: &Ledger, book: &Book, write: &Write, pod: usize) -> Owed {
         let pod = &ledger.pods[pod];
-        let in_time = self.oldest.is_none_or(|oldest| pod.may_have_read(oldest, self.list))
-            && self.newest.is_none_or(|newest| pod.created <= newest);
-        if pod.born > self.list || !in_time {
+        let in_time = |part: &&Part| {
+            pod.born <= part.list
+                && part.oldest.is_none_or(|oldest| pod.may_have_read(oldest, part.list))
+                && part.newest.is_none_or(|newest| pod.created <= newest)
+        };
+        let mut parts = self.parts.iter().filter(in_time).peekable();
+        if parts.peek().is_none() {
             return Owed::Nothing;
         }
         // A pod that was not selected for a while counts as selected only later.
@@ -1700,8 +1747,9 @@ impl Completed {
         });
         let may_go = |spec| pod.is_restartable(spec) && pod.is_in_scope(spec);
         let always_restartable = book.specs_between(self.list, write.at).all(may_go);
-        let is_meant = self.referring_to.iter().flatten().any(|source| pod.refers_to(source));
-        let is_meant = is_meant || self.referring_to.is_none();
+        let is_meant = parts.any(|part| {
+            part.referring_to.as_ref().is_none_or(|sources| sources.iter().any(|source| pod.refers_to(source)))
+        });
         match always_selected && always_restartable {
             true if self.is_certain && is_meant => Owed::Replacement,
             true => Owed::Nothing,

@@ -7,10 +7,10 @@ use configmonitor_operator::kube::ServerTime;
 use configmonitor_operator::kube::labels::{LabelSelectorOperator, LabelSelectorRequirement};
 use configmonitor_operator::monitor::content::ContentHash;
 use configmonitor_operator::monitor::content::Kind;
-use configmonitor_operator::monitor::source::{Contents, ObjectSpec, SourceName, SourceSpec};
+use configmonitor_operator::monitor::source::{ObjectSpec, SourceName, SourceSpec};
 use configmonitor_operator::monitor::spec::{CanarySpec, DeletionPolicy, IntOrString, PodScope, Spec, UnmanagedPods};
 use configmonitor_operator::monitor::status::{
-    Begun, Canary, CanaryState, Condition, Entry, Outcome, Restart, SourceStatus, Status,
+    Begun, Canary, CanaryState, Change, Condition, Entry, Outcome, Request, Restart, SourceStatus, Status,
 };
 use configmonitor_operator::monitor::window::WindowSpec;
 use serde_json::{Value, json};
@@ -66,8 +66,6 @@ fn spec() -> Spec {
 fn statuses() -> [Status; 2] {
     let at = ServerTime::from_second(1_800_000_000);
     let name = SourceName { kind: Kind::ConfigMap, name: "frontend".into() };
-    let mut contents = Contents::default();
-    contents.set(&name, "sha256:2".into());
     [CanaryState::Baking { available_at: at }, CanaryState::Failed { message: "pod x crashed".to_owned() }].map(
         |state| Status {
             observed_generation: Some(1),
@@ -83,16 +81,23 @@ fn statuses() -> [Status; 2] {
             skipped: 1,
             skipped_pods: "x (no controller)".to_owned(),
             restart: Some(Box::new(Restart {
-                contents: contents.clone(),
-                observed_at: at,
-                pods_resource_version: Some("7".into()),
-                since: at,
-                since_pods_resource_version: Some("6".into()),
-                revert: true,
-                request: Some("now".into()),
-                request_taken_over: true,
-                referring_to: Some(vec![name.clone()]),
+                changes: vec![Change {
+                    source: name.clone(),
+                    hash: "sha256:2".into(),
+                    observed_at: at,
+                    pods_resource_version: Some("7".into()),
+                    since: at,
+                    since_pods_resource_version: Some("6".into()),
+                    revert: true,
+                }],
+                request: Some(Request {
+                    value: "now".into(),
+                    taken_over: true,
+                    observed_at: at,
+                    pods_resource_version: Some("7".into()),
+                }),
                 begun: Some(Begun {
+                    pod_scope: PodScope::Referring,
                     interrupted_at: Some(at),
                     canary: Some(Canary { pods: 1, state }),
                     ..Begun::new(at, "y=".to_owned(), 3).with_remaining(2, 1)

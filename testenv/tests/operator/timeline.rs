@@ -9,7 +9,7 @@ use configmonitor_operator::monitor::spec::{IntOrString, Spec};
 use jiff::Timestamp;
 use rules::budget::{allowed_of_owner, is_everything, surge};
 use rules::pod::Readiness;
-use rules::status::Status;
+use rules::status::{Restart, Status};
 use rules::{Event, Moment, Write};
 use serde_json::{Map, Value, from_value, json};
 use testenv::history::Version;
@@ -348,7 +348,13 @@ impl MonitorVersion {
 
     /// Returns whether nobody knows any more which content pods have, because the restart is about a removed source.
     pub(crate) fn has_forgotten(&self) -> bool {
-        self.known().any(|known| known["hash"].is_null())
+        let is_known = |name: &str| self.known().any(|known| known["name"] == name);
+        let is_unknown = |restart: Restart| restart.changes.iter().any(|change| !is_known(&change.name));
+        self.known().any(|known| known["hash"].is_null()) || self.restart().is_some_and(is_unknown)
+    }
+
+    pub(crate) fn restart(&self) -> Option<Restart> {
+        from_value::<Status>(self.status.clone()).ok()?.restart
     }
 
     fn known(&self) -> impl Iterator<Item = &Value> {

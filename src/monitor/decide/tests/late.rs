@@ -30,5 +30,5 @@ fn a_revert_during_the_restart_replaces_all_pods_that_may_have_the_late_content(
     desk.at(103).begin();
     assert_eq!(desk.at(104).read("a"), Finding::Reverted);
     desk.at(107).observe();
-    assert_eq!((desk.restart().revert, desk.times()), (true, (server(10), server(104))));
+    assert_eq!((desk.restart().is_revert(), desk.times()), (true, (server(10), server(104))));
 }

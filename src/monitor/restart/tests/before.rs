@@ -9,8 +9,8 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::state;
+use crate::kube::Uid;
 use crate::kube::objects::Pod;
-use crate::kube::{ResourceVersion, Uid};
 use crate::monitor::decide::{Content, Decision, Look, Moment, decide};
 use crate::monitor::restart::Now;
 use crate::monitor::restart::machine::{Do, Machine, News};
@@ -36,19 +36,13 @@ impl Before {
         self.status.restart.as_deref().unwrap()
     }
 
-    fn listed(&self, version: Option<&ResourceVersion>) -> Option<&[Pod]> {
-        Some(&self.lists[version?.as_str()])
-    }
-
     /// The plan of the next process, which makes the lists again.
     fn plan(&self) -> Plan {
-        let Restart { pods_resource_version, since_pods_resource_version, .. } = self.restart();
         let snapshot = |pods: &[Pod]| Arc::new(pods.iter().map(|pod| pod.uid.clone()).collect());
-        let listed = self.listed(pods_resource_version.as_ref()).unwrap();
-        let since = self.listed(since_pods_resource_version.as_ref());
-        let suspects = Suspects::new(self.restart(), Some(snapshot(listed)), since.map(snapshot), None);
-        let policy = self.policy();
-        Plan::new(&policy, &[suspects], policy.selector.to_query(), listed, self.own_pod().as_ref())
+        let lists = self.lists.iter().map(|(version, pods)| (version.as_str().into(), Some(snapshot(pods)))).collect();
+        let (suspects, policy) = (Suspects::of(self.restart(), &lists, None), self.policy());
+        let last = &self.lists[self.restart().last_list().unwrap().as_str()];
+        Plan::new(&policy, &suspects, policy.selector.to_query(), last, self.own_pod().as_ref())
     }
 
     fn own_pod(&self) -> Option<Uid> {
@@ -57,14 +51,14 @@ impl Before {
 
     fn now(&self) -> Now {
         let begun = self.restart().begun.as_ref();
-        let since = begun.map_or(self.restart().observed_at, |begun| begun.last_progress_at);
+        let since = begun.map_or(self.restart().observed_at(), |begun| begun.last_progress_at);
         Now { timer: Instant::now(), server: since.plus(Duration::from_secs(20)) }
     }
 
     fn decide(&self) -> Decision {
         let Now { timer: now, server: server_now } = self.now();
-        let (_, hash) = self.restart().contents.iter().next().unwrap();
-        let content = Content { hash: hash.clone(), version: None, at: server_now, came: now, first: false };
+        let hash = self.restart().changes[0].hash.clone();
+        let content = Content { hash, version: None, at: server_now, came: now, first: false };
         let moment = Moment { read_at: now, now, server_now };
         decide(&self.policy(), &self.status, &Look(vec![Some(content)]), None, None, moment)
     }

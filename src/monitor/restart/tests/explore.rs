@@ -6,7 +6,7 @@
 
 mod world;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -82,7 +82,8 @@ fn failed(cause: Cause) -> Error {
 fn plan(policy: &Policy) -> Plan {
     let pods: Vec<Pod> = World::new().pods().iter().map(|pod| (**pod).clone()).collect();
     let listed = Some(Arc::new(pods.iter().map(|pod| pod.uid.clone()).collect()));
-    Plan::new(policy, &[Suspects::new(&restart(), listed, None, None)], policy.selector.to_query(), &pods, None)
+    let suspects = Suspects::of(&restart(), &HashMap::from([("7".into(), listed)]), None);
+    Plan::new(policy, &suspects, policy.selector.to_query(), &pods, None)
 }
 
 impl<'a> Course<'a> {

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::{READ, canary_policy, created, listed, planned, pod, policy, restart, server, spec, state, web};
+use super::{
+    READ, canary_policy, change, created, listed, planned, pod, policy, restart, restart_of, server, spec, state, web,
+};
 use crate::kube::error::Cause;
 use crate::kube::objects::Pod;
 use crate::kube::{Action, PODS};
@@ -13,7 +15,7 @@ use crate::monitor::restart::plan::Exempt;
 use crate::monitor::restart::standing::OwnerState;
 use crate::monitor::restart::wave::Reply;
 use crate::monitor::spec::Policy;
-use crate::monitor::status::{Begun, Canary, CanaryState, Entry, Outcome, Restart, Why};
+use crate::monitor::status::{Begun, Canary, CanaryState, Change, Entry, Outcome, Why};
 
 fn pods() -> Vec<Pod> {
     vec![pod("a"), pod("b")]
@@ -76,7 +78,7 @@ fn a_restart_is_known_by_its_start_its_content_and_whether_it_is_a_revert() {
     let machine = recall(&begun(), true);
     assert!(machine.is_of(&restart(), &begun()));
     assert!(!machine.is_of(&restart(), &Begun { started_at: server(READ + 1), ..begun() }));
-    assert!(!machine.is_of(&Restart { revert: true, ..restart() }, &begun()));
+    assert!(!machine.is_of(&restart_of(Change { revert: true, ..change() }), &begun()));
     let entry = |result, second| Entry {
         sources: Vec::new(),
         requested: false,

@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, SystemTime};
 
 use jiff::Timestamp;
+use rules::status::Restart;
 
 pub(super) use self::account::check_accounts;
 pub(super) use self::budget::check_budgets;
@@ -144,11 +145,10 @@ fn lost(timeline: &Timeline, monitor: &Monitor, now: &MonitorVersion, source: &s
 /// since. A restart about the source continues meanwhile, so for its pods there is no baseline.
 fn is_baseline(timeline: &Timeline, versions: &[&MonitorVersion], source: &str, pod: &Pod) -> bool {
     let Some(other) = versions.iter().rposition(|version| version.is_about_others(source)) else { return false };
-    let restart = &versions[other].status["restart"];
-    let read = restart["observedAt"].as_str().and_then(time);
-    let listed = restart["podsResourceVersion"].as_str().and_then(|version| version.parse().ok());
-    let is_old = time(&pod.created).zip(read).is_some_and(|(created, read)| created <= read);
-    let is_in_it = is_old && listed.is_none_or(|listed| pod.born <= listed) && restart["revert"] != true;
+    let is_in_it = versions[other].restart().is_some_and(|restart| {
+        let is_old = time(&pod.created).zip(read(&restart)).is_some_and(|(created, read)| created <= read);
+        is_old && listed(&restart).is_none_or(|listed| pod.born <= listed) && !restart.is_revert()
+    });
     let goes_on = is_in_it && versions[other].has_forgotten();
     let (content, back) = (timeline.content(source, u64::MAX), &versions[other + 1..]);
     !goes_on && !back.is_empty() && back.iter().all(|version| timeline.read(version, source) == content)
@@ -164,15 +164,15 @@ fn made_up(
     let Some(begun) = monitor.until(deleted).find(|version| version.is_under_way()) else {
         return Finding::Wrong("made up: no restart had begun".to_owned());
     };
-    let restart = &begun.status["restart"];
-    let read = restart["observedAt"].as_str().and_then(time);
-    let listed = restart["podsResourceVersion"].as_str().and_then(|version| version.parse().ok());
-    let is_listed = listed.is_some_and(|listed| pod.born <= listed);
+    let restart = begun.restart();
+    let restart = restart.as_ref();
+    let read = restart.and_then(read);
+    let is_listed = restart.and_then(listed).is_some_and(|listed| pod.born <= listed);
     if is_listed && read.is_some_and(|read| is_listed_late(requests, monitor, begun, read, &pod.created)) {
         return Finding::Excused(7);
     }
     // A request restarts all existing pods.
-    if is_listed && !restart["request"].is_null() {
+    if is_listed && restart.is_some_and(|restart| restart.request.is_some()) {
         return Finding::Right;
     }
     let Some((created, read)) = time(&pod.created).zip(read).filter(|(created, read)| *created <= *read + SLACK) else {
@@ -187,10 +187,11 @@ fn made_up(
     // A pod created with that content is replaced for it only after a revert, or when the restart is about another
     // source.
     let is_other = |source: &String| timeline.read(begun, source) != timeline.content(source, pod.born);
-    let is_about_it = begun.sources_read().iter().any(is_other) || restart["revert"] == true || begun.has_forgotten();
+    let has_reverted = restart.is_some_and(|restart| restart.changes.iter().any(|change| change.revert));
+    let is_about_it = begun.sources_read().iter().any(is_other) || has_reverted || begun.has_forgotten();
     if sources.iter().any(changed) {
         // The restart began before the pod was created, and began anew for other content.
-        let began_before = restart["since"].as_str().and_then(time).is_some_and(|since| since <= created);
+        let began_before = restart.and_then(since).is_some_and(|since| since <= created);
         if is_about_it {
             return Finding::Right;
         } else if began_before {
@@ -204,7 +205,7 @@ fn made_up(
         return Finding::Excused(7);
     }
     Finding::Wrong(format!(
-        "made up: nothing has changed since its creation at {created}; selector at its creation: {:?}; restart begun at revision {} with the selector {:?}: {restart}",
+        "made up: nothing has changed since its creation at {created}; selector at its creation: {:?}; restart begun at revision {} with the selector {:?}: {restart:?}",
         monitor.at(pod.born).map(MonitorVersion::query),
         begun.revision,
         begun.query(),
@@ -248,8 +249,9 @@ fn stood_longest(
     let taken_back = pending.filter(|pair| timeline.read(&pair[1], source) != content);
     taken_back
         .filter_map(|pair| {
-            let restart = &pair[0].status["restart"];
-            let read = time(restart["interruptedAt"].as_str().or(restart["observedAt"].as_str())?)?;
+            let restart = pair[0].restart()?;
+            let read =
+                Timestamp::from_second(restart.interrupted_at.unwrap_or(restart.observed_at()).as_second()).ok()?;
             pair[1].observed.duration_since(SystemTime::from(read)).ok()
         })
         .max()
@@ -261,7 +263,7 @@ fn restarts(timeline: &Timeline) -> usize {
             .versions
             .iter()
             .filter(|version| version.is_begun())
-            .map(|version| version.status["restart"]["podsResourceVersion"].to_string())
+            .map(|version| version.restart().and_then(|restart| restart.last_list().cloned()).unwrap_or_default())
             .collect();
         versions.dedup();
         versions.len()
@@ -314,7 +316,7 @@ impl Verdict {
 impl MonitorVersion {
     /// Returns whether, by this status, the earlier content left more than a second after a pod was created.
     fn left_after(&self, created: &str) -> bool {
-        let since = self.status["restart"]["since"].as_str().and_then(time);
+        let since = self.restart().as_ref().and_then(since);
         time(created).zip(since).is_some_and(|(created, since)| created + SLACK < since)
     }
 }
@@ -331,6 +333,20 @@ impl Monitor {
             take
         })
     }
+}
+
+/// Returns when the newest content of a restart was first read.
+fn read(restart: &Restart) -> Option<Timestamp> {
+    Timestamp::from_second(restart.observed_at().as_second()).ok()
+}
+
+fn since(restart: &Restart) -> Option<Timestamp> {
+    Timestamp::from_second(restart.since().as_second()).ok()
+}
+
+/// Returns the revision of the newest list of a restart.
+fn listed(restart: &Restart) -> Option<u64> {
+    restart.lists().filter_map(|version| version.parse().ok()).max()
 }
 
 fn time(text: &str) -> Option<Timestamp> {

@@ -7,9 +7,10 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use rules::status::Restart;
 use rules::{A_SECOND, Account, Event, reported};
 
-use super::Verdict;
+use super::{Verdict, listed};
 use crate::chaos::requests::{Deletion, OperatorRequests};
 use crate::timeline::{Monitor, MonitorVersion, Timeline};
 
@@ -43,8 +44,7 @@ pub(in crate::chaos) fn check_accounts(timeline: &Timeline, requests: &OperatorR
 
 /// Returns what distinguishes one restart from another.
 fn id(version: &MonitorVersion) -> String {
-    let restart = &version.status["restart"];
-    format!("{} {}", restart["startedAt"], restart["podsResourceVersion"])
+    format!("{:?}", version.restart().as_ref().and_then(Restart::which))
 }
 
 /// Returns the old pods that the operator has deleted for the restart that begins here, before the status says that its
@@ -62,7 +62,7 @@ fn gone_before_the_canary_has_passed(
     };
     let proving = monitor.versions[place..].iter().take_while(is_proving);
     let Some(last) = proving.map(|version| version.revision).max() else { return Vec::new() };
-    let listed = begun.status["restart"]["podsResourceVersion"].as_str().and_then(|version| version.parse().ok());
+    let listed = begun.restart().as_ref().and_then(listed);
     let is_its = |deletion: &&Deletion| {
         let Some(pod) = timeline.pods.get(&deletion.uid) else { return false };
         let Some((at, when)) = pod.deleted.filter(|(at, _)| *at <= last) else { return false };

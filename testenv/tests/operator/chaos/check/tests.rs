@@ -28,17 +28,20 @@ fn stamp(second: u64) -> String {
 
 /// Returns a restart for content read at `observed`, as a status has it once the restart has begun.
 fn begun(observed: u64) -> Value {
-    let at = stamp(observed);
-    json!({"sources": [], "observedAt": at, "since": at, "startedAt": at, "podsResourceVersion": observed.to_string()})
+    and(and(pending(observed), "startedAt", json!(stamp(observed))), "podsResourceVersion", json!(observed.to_string()))
 }
 
 fn pending(observed: u64) -> Value {
-    json!({"sources": [], "observedAt": stamp(observed), "since": stamp(observed)})
+    let at = stamp(observed);
+    json!({"sources": [{"kind": "ConfigMap", "name": "c", "hash": "b", "observedAt": at, "since": at}]})
 }
 
-/// Returns the restart with this field.
+/// Returns the restart with this field, which may be one of its change.
 fn and(mut restart: Value, field: &str, value: Value) -> Value {
-    restart[field] = value;
+    match field {
+        "since" | "podsResourceVersion" => restart["sources"][0][field] = value,
+        _ => restart[field] = value,
+    }
     restart
 }
 
@@ -274,7 +277,9 @@ fn a_pod_of_a_restart_that_began_anew_for_other_content_is_an_exception() {
 
 /// A requested restart that has begun.
 fn requested(observed: u64) -> Value {
-    and(begun(observed), "request", json!("now"))
+    let list = observed.to_string();
+    let request = json!({"value": "now", "observedAt": stamp(observed), "podsResourceVersion": list});
+    and(begun(observed), "request", request)
 }
 
 #[test]
