@@ -171,7 +171,7 @@ pub struct Grounds {
     /// The last change of content that the process had read.
     pub changed: Option<Changed>,
     /// When another task of the process may have read for this one what it goes by.
-    read: [Option<Moment>; 3],
+    read: [Option<Moment>; 4],
 }
 
 /// A change of content, as a process has read it.
@@ -446,8 +446,9 @@ impl Ledger {
                 let restart = seen.status.restart.as_ref().map(Restart::config_hash);
                 // By now others may have read other content, which this task does not know.
                 let is_of_it = |its: &&Reading| its.life == caller.life && Some(hash(its.content)) == restart;
-                let of_restart = readings.iter().rfind(is_of_it).map(Reading::first_at);
-                let read = [changed.map(|changed| changed.at), *read, of_restart];
+                let of_restart = readings.iter().rfind(is_of_it);
+                let (first, own) = (of_restart.map(Reading::first_at), of_restart.map(|its| its.time_of(caller.actor)));
+                let read = [changed.map(|changed| changed.at), *read, first, own];
                 let shared = self.shared(caller, &seen.spec, read).map(|list| (list.at, Arc::clone(&list.pods)));
                 let own = actor.listed.filter(|_| actor.has_looked).map(|at| (at, Arc::clone(&actor.pods)));
                 let lists = own.into_iter().chain(shared).collect();
@@ -460,7 +461,7 @@ impl Ledger {
 
     /// Returns the lists of other tasks of the process that a task may go by. Another task may have read the ConfigMap
     /// for it at the times in `read`.
-    fn shared(&self, caller: &Caller, spec: &Spec, read: [Option<Moment>; 3]) -> impl Iterator<Item = &Listed> {
+    fn shared(&self, caller: &Caller, spec: &Spec, read: [Option<Moment>; 4]) -> impl Iterator<Item = &Listed> {
         let (query, looked) = (query_of(spec), self.actors[caller.actor].looked);
         let (looked_at, actor) = (looked.map(|(at, _)| at), caller.actor);
         let is_own = |deletion: &&Deletion| deletion.sent.0 == actor && Some(deletion.at) < looked_at;
