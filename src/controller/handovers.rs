@@ -180,7 +180,7 @@ impl HandedOverPod {
 
     fn claim(&self, found: Option<&ConfigMonitor>) -> Claim {
         let (_, uid, restart, _) = self.by();
-        Claim::of(found, (uid, restart), &self.labels.to_map(), self.referred.as_ref())
+        Claim::of(found, (uid, restart), (&self.labels.to_map(), self.referred.as_ref(), self.pod.created))
     }
 
     fn since(&self) -> ServerTime {

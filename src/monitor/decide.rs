@@ -1,6 +1,6 @@
 //! What a reading of the sources means for the record, and what to do about the record now.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -74,9 +74,10 @@ pub struct Quiet {
     /// When other content was read that could not be recorded. If the recorded content is read again, its period begins
     /// anew.
     unrecorded: Option<Instant>,
-    /// Whether a quiet period has passed since the content left what pods had been restarted for. Pods may have been
-    /// created with the content in between, so a revert is no longer the same as no change.
-    passed: bool,
+    /// The sources for which no quiet period has passed since their content left what pods had been restarted for, each
+    /// with when its content was read. For another one, pods may have been created with the content in between, so a revert
+    /// is not the same as no change.
+    fresh: BTreeMap<SourceName, Instant>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -143,7 +144,7 @@ pub struct Moment {
 }
 
 impl Quiet {
-    fn begin(before: &Contents, contents: &Contents, at: ServerTime, now: Instant, passed: bool) -> Self {
+    fn begin(before: &Contents, contents: &Contents, at: ServerTime, now: Instant) -> Self {
         let (content, differed) = ((contents.clone(), at), Some((at, different(before, contents).collect())));
         Self {
             content,
@@ -154,7 +155,7 @@ impl Quiet {
             first: now,
             last: now,
             unrecorded: None,
-            passed,
+            fresh: BTreeMap::new(),
         }
     }
 
@@ -166,7 +167,7 @@ impl Quiet {
         counts_from: ServerTime,
         newest: &Content,
         now: Instant,
-        passed: bool,
+        fresh: Vec<SourceName>,
     ) -> Self {
         let known = newest.at.since(counts_from).saturating_sub(A_SECOND);
         let read = if newest.at < counts_from { now } else { newest.came };
@@ -180,7 +181,7 @@ impl Quiet {
             first: last,
             last,
             unrecorded: None,
-            passed,
+            fresh: fresh.into_iter().map(|source| (source, last)).collect(),
         }
     }
 
@@ -209,7 +210,25 @@ impl Quiet {
         self.content.1 = self.counts_from;
     }
 
-    /// Extends the quiet period after a further change of the content.
+    /// Extends the quiet period after a further change of the content. A source without a change before has just left.
+    fn extended_for(
+        &self,
+        restart: &Restart,
+        contents: &Contents,
+        at: ServerTime,
+        period: Duration,
+        now: Instant,
+    ) -> Self {
+        let mut extended = self.extended(contents, at, period, now);
+        for source in different(&self.content.0, contents) {
+            if restart.change(&source).is_none() || extended.fresh.contains_key(&source) {
+                extended.fresh.insert(source, now);
+            }
+        }
+        extended
+    }
+
+    /// Extends the quiet period after further other content in an interruption.
     fn extended(&self, contents: &Contents, at: ServerTime, period: Duration, now: Instant) -> Self {
         let content = (contents.clone(), at);
         let before = self.with_unrecorded(period, now);
@@ -227,9 +246,11 @@ impl Quiet {
     pub(crate) fn with_unrecorded(&self, period: Duration, now: Instant) -> Self {
         let changed = self.unrecorded.unwrap_or(self.last);
         let first = if now < changed + period { self.first } else { now };
-        let has_passed = self.unrecorded.is_none() && now >= self.until(period);
+        let is_fresh = |since: &Instant| self.unrecorded.is_some() || now < (*since + period).min(self.until(period));
+        let fresh = self.fresh.iter().filter(|(_, since)| is_fresh(since));
+        let fresh = fresh.map(|(source, since)| (source.clone(), *since)).collect();
         let unrecorded = Some(self.unrecorded.unwrap_or(now));
-        Self { first, unrecorded, passed: self.passed || has_passed, ..self.clone() }
+        Self { first, unrecorded, fresh, ..self.clone() }
     }
 
     /// Takes which sources differed in a step that could not record it.
@@ -244,7 +265,11 @@ impl Quiet {
     /// Returns the quiet period after its content was read again.
     fn seen(self, period: Duration, now: Instant) -> Self {
         match self.unrecorded {
-            Some(_) => Self { last: now, unrecorded: None, ..self.with_unrecorded(period, now) },
+            Some(_) => {
+                let mut seen = Self { last: now, unrecorded: None, ..self.with_unrecorded(period, now) };
+                seen.fresh.values_mut().for_each(|since| *since = now);
+                seen
+            }
             None => self,
         }
     }
@@ -269,7 +294,7 @@ pub fn observe(
     let (found, quiet) = match next.restart.as_deref() {
         None => observe_settled(policy, status, look, moment, &mut next)?,
         Some(Restart { begun: None, .. }) => observe_pending(policy, status, known, look, moment, &mut next)?,
-        Some(Restart { begun: Some(_), .. }) => observe_under_way(policy, known, look, moment, &mut next)?,
+        Some(Restart { begun: Some(_), .. }) => observe_under_way(policy, status, known, look, moment, &mut next)?,
     };
     let finding = if found == Finding::Unchanged && baselined { Finding::Baseline } else { found };
     if let (Finding::Baseline, None, Some(newest)) = (finding, &next.restart, look.newest()) {
@@ -286,7 +311,8 @@ fn observe_settled(policy: &Policy, status: &Status, look: &Look, moment: Moment
     if is_recorded(next, &contents)? {
         return Ok((Finding::Unchanged, None));
     }
-    let quiet = Quiet::begin(&next.desired(), &contents, newest.at, moment.now, false);
+    let mut quiet = Quiet::begin(&next.desired(), &contents, newest.at, moment.now);
+    quiet.fresh = different(&next.desired(), &contents).map(|source| (source, moment.now)).collect();
     let since = left_at(policy, status, look, newest.at);
     next.restart = Some(Box::new(following(next, &Restart::default(), &quiet, since)?));
     Ok((Finding::Modified, Some(quiet)))
@@ -309,8 +335,9 @@ fn observe_pending(
     let quiet = quiet.map(|quiet| Quiet { content: content.clone(), ..quiet });
     let Some(newest) = look.newest() else { return Ok((Finding::Unchanged, quiet)) };
     let resume = || {
-        let passed = next.has_superseded() || newest.at.since(restart.since()) >= period;
-        Quiet::resume(content.clone(), restart.observed_at(), newest, now, passed)
+        let is_fresh = |change: &&Change| !next.has_superseded() && newest.at.since(change.since) < period;
+        let fresh = restart.changes.iter().filter(is_fresh).map(|change| change.source.clone()).collect();
+        Quiet::resume(content.clone(), restart.observed_at(), newest, now, fresh)
     };
     // While a source is missing, the readings of the others say nothing about its period.
     let quiet = quiet.or_else(|| look.is_whole().then(resume));
@@ -321,8 +348,8 @@ fn observe_pending(
         let seen = |quiet: Quiet| if is_read { quiet.seen(period, now) } else { quiet };
         return Ok((Finding::Unchanged, quiet.map(seen)));
     }
-    let begun = Quiet::begin(&desired, &contents, newest.at, now, true);
-    let extended = quiet.map(|quiet| quiet.extended(&contents, newest.at, period, now));
+    let begun = Quiet::begin(&desired, &contents, newest.at, now);
+    let extended = quiet.map(|quiet| quiet.extended_for(&restart, &contents, newest.at, period, now));
     // Only this change is new to the restart.
     let mut extended = Quiet { differed: begun.differed.clone(), ..extended.unwrap_or(begun) };
     // The other sources had not left by then.
@@ -341,12 +368,23 @@ fn observe_pending(
 
 /// Interrupts a restart under way if there is other content. The restart goes on if its content comes back within the
 /// quiet period. Otherwise it has ended, whatever the content is by then: pods may have been created with other content.
-fn observe_under_way(policy: &Policy, quiet: Option<Quiet>, look: &Look, moment: Moment, next: &mut Status) -> Found {
+fn observe_under_way(
+    policy: &Policy,
+    status: &Status,
+    quiet: Option<Quiet>,
+    look: &Look,
+    moment: Moment,
+    next: &mut Status,
+) -> Found {
     let Some(restart) = next.restart.as_deref().cloned() else { return Ok((Finding::Unchanged, quiet)) };
     let (period, now, desired) = (policy.quiet_period, moment.now, next.desired());
-    // An edit of the spec may have added sources.
+    // An edit of the spec may have added sources, or edited their keys.
+    let is_known = |source: &SourceStatus| {
+        status.sources.iter().any(|known| known.name == source.name && known.keys == source.keys)
+    };
+    let new: Vec<&SourceName> = next.sources.iter().filter(|it| !is_known(it)).map(|source| &source.name).collect();
     let quiet = quiet.map(|mut quiet| {
-        quiet.content.0.add(&desired);
+        quiet.content.0.set_all(desired.iter().filter(|(name, _)| new.contains(name)));
         quiet
     });
     let contents = contents(policy, look, next, Some(quiet.as_ref().map_or(&desired, |quiet| &quiet.content.0)));
@@ -355,7 +393,7 @@ fn observe_under_way(policy: &Policy, quiet: Option<Quiet>, look: &Look, moment:
     let began = restart.begun.as_ref().map_or(restart.since(), |begun| begun.started_at);
     let (finding, mut quiet, is_over) = match (restart.interrupted_at(), quiet, look.newest()) {
         (None, _, Some(newest)) if !is_own => {
-            let mut quiet = Quiet::begin(&desired, &contents, newest.at, now, true);
+            let mut quiet = Quiet::begin(&desired, &contents, newest.at, now);
             if is_found_late(policy, next, look) {
                 quiet.differed = quiet.differed.map(|(_, sources)| (began, sources));
             }
@@ -381,7 +419,7 @@ fn observe_under_way(policy: &Policy, quiet: Option<Quiet>, look: &Look, moment:
                         // Another process has begun the interruption, perhaps with yet other content.
                         Some(newest) => Quiet {
                             listed: quiet.listed,
-                            ..Quiet::resume(content.clone(), content.1, newest, now, true)
+                            ..Quiet::resume(content.clone(), content.1, newest, now, Vec::new())
                         },
                         None => Quiet { content, ..quiet },
                     };
@@ -392,12 +430,12 @@ fn observe_under_way(policy: &Policy, quiet: Option<Quiet>, look: &Look, moment:
         // A process that has just started does not know what the interruption was about.
         (Some(at), None, Some(newest)) if look.is_whole() => {
             if newest.at.since(at) >= period {
-                let quiet = Quiet::begin(&desired, &contents, newest.at, now, true);
+                let quiet = Quiet::begin(&desired, &contents, newest.at, now);
                 (change(next, &contents)?, Quiet { differed: None, ..quiet }, true)
             } else if is_own {
                 return Ok(go_on(next));
             } else {
-                (Finding::Unchanged, Quiet::resume((contents, newest.at), at, newest, now, true), false)
+                (Finding::Unchanged, Quiet::resume((contents, newest.at), at, newest, now, Vec::new()), false)
             }
         }
         (Some(_), None, _) => return Ok((Finding::Unchanged, None)),
@@ -443,23 +481,30 @@ fn forget_sources(policy: &Policy, look: &Look, status: &mut Status) {
 }
 
 /// Records the existing sources, and the first content of each source that had none. Returns whether there was a first
-/// content.
+/// content. That of a source which is named again is what its restart goes on with.
 fn record_sources(policy: &Policy, look: &Look, status: &mut Status) -> bool {
     let mut known = std::mem::take(&mut status.sources);
     let mut baselined = false;
     for (source, content) in policy.sources.iter().zip(&look.0) {
         let Source { name, keys, .. } = source;
-        let mut entry = match known.iter().position(|known| known.name == *name) {
-            Some(place) => known.remove(place),
-            None => SourceStatus { name: name.clone(), keys: keys.clone(), resource_version: None, hash: None },
-        };
+        let place = known.iter().position(|known| known.name == *name);
+        let new = || SourceStatus { name: name.clone(), keys: keys.clone(), resource_version: None, hash: None };
+        let mut entry = place.map_or_else(new, |place| known.remove(place));
         if is_about(&entry, source)
             && let Some(content) = content
         {
             entry.resource_version.clone_from(&content.version);
-            if entry.hash.is_none() && status.restart.as_ref().is_none_or(|restart| restart.change(name).is_none()) {
-                baselined = true;
-                entry.hash = Some(content.hash.clone());
+            let mut changes = status.restart.iter_mut().flat_map(|restart| &mut restart.changes);
+            match changes.find(|change| change.source == *name) {
+                Some(change) if place.is_none() => {
+                    baselined = true;
+                    change.hash.clone_from(&content.hash);
+                }
+                None if entry.hash.is_none() => {
+                    baselined = true;
+                    entry.hash = Some(content.hash.clone());
+                }
+                Some(_) | None => {}
             }
         }
         status.sources.push(entry);
@@ -534,21 +579,11 @@ fn following(status: &Status, restart: &Restart, quiet: &Quiet, left: ServerTime
     let has_differed = |name: &SourceName| quiet.differed.as_ref().is_none_or(|(_, sources)| sources.contains(name));
     let (contents, observed_at) = &quiet.content;
     let is_named = |change: &&Change| contents.get(&change.source).is_some();
-    // Of those that the spec no longer names, as many stay as fit into a status, the newest ones.
-    let mut excess = restart.changes.iter().filter(|change| !is_named(change)).count();
-    excess = excess.saturating_sub(MAX_KNOWN_SOURCES.saturating_sub(contents.iter().count()));
-    let stays = |change: &&Change| match is_named(change) {
-        true => !has_differed(&change.source),
-        false if excess > 0 => {
-            excess -= 1;
-            false
-        }
-        false => true,
-    };
+    let stays = |change: &&Change| !is_named(change) || !has_differed(&change.source);
     let mut changes: Vec<Change> = restart.changes.iter().filter(stays).cloned().collect();
     for (name, hash) in contents.iter().filter(|(name, _)| has_differed(name)) {
         let revert = status.hash_of(name).map_or(Ok(false), |recorded| recorded.is(hash))?;
-        if revert && !has_begun && !quiet.passed {
+        if revert && !has_begun && quiet.fresh.contains_key(name) {
             continue;
         }
         // A restart's own list is the first one only if its content was the first after what pods have.
@@ -565,6 +600,12 @@ fn following(status: &Status, restart: &Restart, quiet: &Quiet, left: ServerTime
             since_pods_resource_version,
             revert,
         });
+    }
+    // Of those that the spec no longer names, the oldest go if a status has no room for them.
+    while changes.len() > MAX_KNOWN_SOURCES
+        && let Some(place) = changes.iter().position(|change| !is_named(&change))
+    {
+        changes.remove(place);
     }
     // The request of a restart that has begun is for all pods, so the next restart takes it over.
     let request = restart.request.clone().filter(|request| has_begun || request.taken_over);

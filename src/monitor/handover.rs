@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::ConfigMonitor;
 use super::restart::plan::refers;
 use super::restart::surge::DeploymentState;
-use super::restart::{SLACK, is_available};
+use super::restart::{SKEW, SLACK, is_available};
 use super::source::SourceName;
 use super::spec::{PodScope, Policy};
 use super::status::{Change, Status};
@@ -37,13 +37,12 @@ pub(crate) enum Fate {
 }
 
 impl Claim {
-    /// Returns the claim on a pod with these labels and references of the ConfigMonitor with this UID, which has handed it
-    /// over in this restart. `found` has its name.
+    /// Returns the claim on a pod with these labels and references, created at this time, of the ConfigMonitor with this
+    /// UID, which has handed it over in this restart. `found` has its name.
     pub(crate) fn of(
         found: Option<&ConfigMonitor>,
         (uid, identity): (&str, &str),
-        labels: &BTreeMap<String, String>,
-        referred: Option<&BTreeSet<SourceName>>,
+        (labels, referred, created): (&BTreeMap<String, String>, Option<&BTreeSet<SourceName>>, ServerTime),
     ) -> Self {
         let Some(monitor) = found.filter(|monitor| monitor.metadata.uid.as_str() == uid) else { return Self::None };
         let status = monitor.status.as_deref().map_or(Ok(Status::default()), |text| serde_json::from_str(text.get()));
@@ -55,7 +54,10 @@ impl Claim {
             Some(restart) if restart.identity().as_deref() == Some(identity) => Self::Held,
             Some(restart) => {
                 let scope = restart.begun.as_ref().map_or(policy.pod_scope, |begun| begun.pod_scope);
-                let concerns = |change: &&Change| scope == PodScope::Selected || refers(referred, &change.source);
+                // The lists would say it exactly.
+                let may_be_old = |change: &&Change| created <= change.observed_at.plus(SKEW);
+                let is_referred = |change: &&Change| scope == PodScope::Selected || refers(referred, &change.source);
+                let concerns = |change: &&Change| is_referred(change) && may_be_old(change);
                 let changes = restart.changes.iter().filter(concerns);
                 let (back, other): (Vec<&Change>, Vec<&Change>) = changes.partition(|change| change.revert);
                 match back.iter().map(|change| change.since).min() {
@@ -124,7 +126,7 @@ mod tests {
         let monitor = serde_json::from_value(json!({ "metadata": metadata, "spec": spec, "status": status })).unwrap();
         let referred = serde_json::from_value(json!([{ "kind": "ConfigMap", "name": "d" }])).unwrap();
         let labels = BTreeMap::from([("app".to_owned(), "web".to_owned())]);
-        Claim::of(Some(&monitor), ("u", identity), &labels, Some(&referred))
+        Claim::of(Some(&monitor), ("u", identity), (&labels, Some(&referred), at(40)))
     }
 
     #[test]
@@ -168,7 +170,7 @@ mod tests {
         assert_eq!(claim(&suspended, &restart(false, false), &before), Claim::Held);
         assert_eq!(claim(&json!({ "podSelector": {} }), &json!({}), &own), Claim::Held, "somebody must mend it");
         assert_eq!(claim(&spec, &json!({ "restart": 1 }), &own), Claim::Held);
-        assert_eq!(Claim::of(None, ("u", &own), &BTreeMap::new(), None), Claim::None);
+        assert_eq!(Claim::of(None, ("u", &own), (&BTreeMap::new(), None, at(40))), Claim::None);
     }
 
     fn owner(kind: &str) -> Arc<Owner> {

@@ -100,11 +100,8 @@ impl Contents {
         self.0.insert(source.clone(), hash);
     }
 
-    /// Adds the content of each source that has none here.
-    pub(crate) fn add(&mut self, other: &Self) {
-        for (source, hash) in &other.0 {
-            self.0.entry(source.clone()).or_insert_with(|| hash.clone());
-        }
+    pub(crate) fn set_all<'a>(&mut self, contents: impl Iterator<Item = (&'a SourceName, &'a ContentHash)>) {
+        self.0.extend(contents.map(|(source, hash)| (source.clone(), hash.clone())));
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&SourceName, &ContentHash)> {

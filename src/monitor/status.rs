@@ -333,6 +333,12 @@ impl Restart {
         self.newest().map(|change| change.observed_at).or_else(requested).unwrap_or(ServerTime::from_second(0))
     }
 
+    /// Returns since when the pods wait: since a request, or since the newest content was first read.
+    pub(crate) fn waits_since(&self) -> ServerTime {
+        let request = self.request.as_ref().filter(|request| !request.taken_over);
+        request.map_or_else(|| self.observed_at(), |request| request.observed_at)
+    }
+
     /// Returns when some content first differed from what pods had been restarted for, or when a restart was requested
     /// without any.
     pub(crate) fn since(&self) -> ServerTime {

@@ -7,7 +7,7 @@ use configmonitor_operator::kube::ServerTime;
 use configmonitor_operator::monitor::spec::PodScope;
 use rules::{A_SECOND, Moment};
 use simulated_cluster::content::{Content, Data, Source};
-use simulated_cluster::ledger::{Book, Ledger, Owed, Reading, Write, differ};
+use simulated_cluster::ledger::{Book, Ledger, Owed, Reading, Write};
 
 /// A numbered exception.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -140,19 +140,20 @@ pub(crate) fn may_have_left(book: &Book, left: &Reading, is_first_look: bool) ->
     settled.map(|condition| condition.last_transition_time).chain([left.at.second()]).min().unwrap()
 }
 
-/// Returns whether from one reading to the other no content lasted for the quiet period, which begins when a reading is
-/// written down. A process that has just started goes by the times of two answers.
+/// Returns whether from one reading to the other no content of this source lasted for the quiet period, which begins when a
+/// reading is written down. A process that has just started goes by the times of two answers.
 fn never_at_rest(ledger: &Ledger, book: &Book, part: Source, from: &Reading, to: &Reading) -> bool {
     let quiet = book.specs_between(from.at, to.at).filter_map(|spec| spec.quiet_period_seconds).max().unwrap_or(0);
     let quiet = Duration::from_secs(quiet.into());
     let between = book.kept_or_first(part).filter(|reading| reading.at >= from.at && reading.at <= to.at);
-    let mut last: Option<(Moment, Content)> = None;
+    let mut last: Option<(Moment, Option<Data>)> = None;
     let mut began = from.recorded;
     // When other content was first read that could not be written down.
     let mut interrupted: Option<Moment> = None;
     for reading in between {
         let is_lost = reading.recorded.is_none() && !reading.is_first();
-        let is_same = last.is_some_and(|(_, content)| !differ(content, reading.content));
+        let content = reading.of_part(part);
+        let is_same = last.is_some_and(|(_, before)| before == content);
         // Another process does not know that reading.
         if is_lost && (is_same || reading.life != to.life) {
             continue;
@@ -179,8 +180,8 @@ fn never_at_rest(ledger: &Ledger, book: &Book, part: Source, from: &Reading, to:
             // A process that has just started begins the quiet period again.
             began = Some(recorded);
         }
-        if !goes_on || reading.may_be_first || last.is_none_or(|(_, content)| differ(content, reading.content)) {
-            last = Some((recorded, reading.content));
+        if !goes_on || reading.may_be_first || last.is_none_or(|(_, before)| before != content) {
+            last = Some((recorded, content));
         }
     }
     true

@@ -103,6 +103,17 @@ fn what_a_restart_has_replaced_is_not_touched_again_for_another_source() {
     assert_eq!(deleted(&halfway(&[other, Wait(1000), EditContent(SETTINGS, 'a')])), [4, 2, 1]);
 }
 
+/// The pod was created with content that stood for longer than the quiet period, which the other source extended.
+#[test]
+fn what_stood_for_the_quiet_period_is_reverted_whatever_the_other_source_does() {
+    let quiet = [spec(Edit::QuietPeriod(3)), Wait(200), EditContent(SETTINGS, 'b'), Wait(2000)];
+    let other =
+        [EditContent(OTHER, 'b'), Wait(200), Move::KillPod(0), Wait(1800), EditContent(SETTINGS, 'a'), Wait(20_000)];
+    let pace = Pace { creation: 50, readiness: 0, termination: 0 };
+    let played = play_well(&Story { both: 1, pace, ..by_owner(&[&[REFERRING][..], &quiet, &other].concat()) });
+    assert_eq!(deleted(&played), [1, 2, 1]);
+}
+
 /// A webhook was installed in the middle, so only some pods of the Deployment refer.
 #[test]
 fn a_pod_that_is_handed_over_and_refers_to_nothing_holds_up_no_restart() {

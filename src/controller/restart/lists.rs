@@ -49,12 +49,18 @@ impl Planner<'_> {
         Ok(Some(pods))
     }
 
-    /// Lists the pods right after content was read that interrupts a restart. Returns how many there are.
-    pub(super) async fn take_interrupting(self, quiet: &mut Quiet, came: Instant) -> Result<Option<usize>, Error> {
+    /// Lists the pods right after content was read that interrupts this restart. Returns how many there are.
+    pub(super) async fn take_interrupting(
+        self,
+        restart: &Restart,
+        quiet: &mut Quiet,
+        came: Instant,
+    ) -> Result<Option<usize>, Error> {
         quiet.listed = quiet.listed.take().or_else(|| self.snapshots.made_for(&quiet.content, came).cloned());
         if quiet.listed.is_some() {
             return Ok(None);
         }
+        self.snapshots.keep_named_by(restart);
         let (version, pods) = self.list_for(quiet.content.clone(), came).await?;
         quiet.listed = Some(version);
         Ok(Some(pods))

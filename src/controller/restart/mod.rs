@@ -64,7 +64,7 @@ impl Restarts {
                 let content = (content, restart.observed_at());
                 planner.take(restart, content, came).await?
             }
-            (Some(_), Some(quiet)) => planner.take_interrupting(quiet, came).await?,
+            (Some(_), Some(quiet)) => planner.take_interrupting(restart, quiet, came).await?,
             (Some(_), None) => None,
         };
         step.status.pods = pods.or(step.status.pods);
@@ -142,7 +142,6 @@ impl Restarts {
         step.scheduling.end_turn();
         // Until the status has this restart, the one before may still be recorded.
         if watched.machine.is_intended() {
-            self.snapshots.forget();
             let started_at = watched.machine.started_at();
             self.watched = Some(watched);
             // After the deletions, which are urgent.
@@ -178,7 +177,6 @@ impl Restarts {
     /// Continues a restart that has begun, maybe in an earlier process.
     pub(crate) async fn resume(&mut self, mut step: Step<'_>) -> Result<Requeue, Error> {
         self.recheck_at = None;
-        self.snapshots.forget();
         if let Some(begun) = step.status.restart.as_ref().and_then(|restart| restart.begun.as_ref()) {
             // The status may still say that the restart is interrupted, or name other sources.
             let situation = Situation::RestartInProgress(Progress::new(begun));

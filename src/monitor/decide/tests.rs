@@ -597,7 +597,7 @@ fn new_content_of_another_source_restarts_all_pods() {
     let mut desk = Desk::pending();
     desk.policy = policy("other", 3, false);
     desk.read("x");
-    for (second, text, finding) in [(15, "y", Finding::Modified), (16, "x", Finding::Reverted)] {
+    for (second, text, finding) in [(15, "y", Finding::Modified), (16, "x", Finding::Undone)] {
         assert_eq!(desk.at(second).read(text), finding);
         assert!(!desk.restart().is_revert() && desk.waits_until(second + 3));
     }
@@ -730,11 +730,12 @@ fn the_limit_on_extensions_starts_anew_once_content_has_been_quiet_for_the_perio
         contents
     };
     let (period, after) = (Duration::from_secs(3), |millis| desk.start + Duration::from_millis(millis));
-    let quiet = Quiet::begin(&content("a"), &content("b"), server(10), after(0), false);
+    let mut quiet = Quiet::begin(&content("a"), &content("b"), server(10), after(0));
+    quiet.fresh.insert(desk.policy.sources[0].name.clone(), after(0));
     let early = quiet.extended(&content("c"), server(10), period, after(2999));
-    assert_eq!((early.first, early.passed), (after(0), false));
+    assert_eq!((early.first, early.fresh.is_empty()), (after(0), false));
     let late = quiet.extended(&content("c"), server(10), period, after(3000));
-    assert_eq!((late.first, late.passed), (after(3000), true));
+    assert_eq!((late.first, late.fresh.is_empty()), (after(3000), true));
 }
 
 #[test]

@@ -271,7 +271,7 @@ impl<P> Machine<P> {
             seen_ready: BTreeSet::new(),
             seen_failed: None,
             is_resumed: !is_own,
-            waits_since: (is_own && begun.deleted == 0).then_some(restart.observed_at()),
+            waits_since: (is_own && begun.deleted == 0).then(|| restart.waits_since()),
             unwritten: None,
             blocked_at: None,
             advance: Advance::of(begun),

@@ -23,7 +23,7 @@ use crate::kube::ServerTime;
 /// Times are whole seconds: two events this far apart may have been simultaneous.
 pub(super) const SLACK: Duration = Duration::from_secs(1);
 /// The tolerated clock skew between two API servers.
-const SKEW: Duration = Duration::from_secs(10);
+pub(super) const SKEW: Duration = Duration::from_secs(10);
 
 /// The minimum wait for a time of the API server, whose times are whole seconds.
 const MIN_DELAY: Duration = Duration::from_secs(1);

@@ -209,7 +209,7 @@ impl Plan {
             skipped: Vec::new(),
             selector,
             is_edited: false,
-            is_by_times: suspects.iter().all(|suspects| suspects.listed.is_none()),
+            is_by_times: suspects.iter().any(|suspects| suspects.listed.is_none()),
         };
         for pod in pods.iter().map(Borrow::borrow) {
             let is_old = suspects.iter().any(|suspects| suspects.include(pod));

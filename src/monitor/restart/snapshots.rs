@@ -1,5 +1,6 @@
 //! The lists of pods made right after a content was read, which a restart names by their versions. Those that this process
-//! made are kept while the restart is pending: that saves a request, and the API server forgets a list after minutes.
+//! made are kept until the restart is over, as other content may come: that saves a request, and the API server forgets a
+//! list after minutes.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -29,11 +30,6 @@ struct Kept {
 }
 
 impl Snapshots {
-    /// Drops the lists once the restart is not pending any more.
-    pub(crate) fn forget(&mut self) {
-        self.kept.clear();
-    }
-
     /// Returns the version of the list that was made for this content, which came at this time, even if it could not be
     /// written at that time.
     pub(crate) fn made_for(&self, content: &(Contents, ServerTime), came: Instant) -> Option<&ResourceVersion> {
@@ -47,6 +43,10 @@ impl Snapshots {
             let unlisted = restart.changes.iter_mut().map(|change| &mut change.pods_resource_version);
             unlisted.for_each(|list| _ = list.get_or_insert_with(|| version.clone()));
         }
+        self.keep_named_by(restart);
+    }
+
+    pub(crate) fn keep_named_by(&mut self, restart: &Restart) {
         let firsts = || restart.changes.iter().filter_map(|change| change.since_pods_resource_version.as_ref());
         self.kept.retain(|kept| restart.lists().chain(firsts()).any(|named| *named == kept.version));
     }
@@ -158,8 +158,6 @@ mod tests {
             let mut snapshots = recorded(content("b", 10), came);
             snapshots.complete(&mut restart_of(change), &content("c", 20), came);
             assert_eq!(is_kept(&snapshots), kept);
-            snapshots.forget();
-            assert!(!is_kept(&snapshots));
         }
     }
 

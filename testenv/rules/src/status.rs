@@ -163,9 +163,7 @@ impl Status {
         let is_pending = |known: &SourceStatus| {
             self.restart.iter().flat_map(|restart| &restart.changes).any(|pending| pending.name == known.name)
         };
-        // The ConfigMonitor may not name it for a while, and the restart is still about it.
-        let is_left = self.sources.iter().all(|known| known.name != source.name) && is_pending(source);
-        is_left || self.sources.iter().find(is_it).is_some_and(|known| known.hash.is_some() || is_pending(known))
+        self.sources.iter().find(is_it).is_some_and(|known| known.hash.is_some() || is_pending(known))
     }
 
     /// Returns the sources that are known here and were not in an earlier status.

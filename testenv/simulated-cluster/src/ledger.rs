@@ -1324,7 +1324,7 @@ impl Book {
 }
 
 /// Returns whether the contents differ in a part that is known of both.
-pub fn differ(one: Content, other: Content) -> bool {
+fn differ(one: Content, other: Content) -> bool {
     one.iter().zip(&other).any(|(one, other)| one.is_some() && other.is_some() && one != other)
 }
 

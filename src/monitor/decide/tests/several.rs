@@ -109,6 +109,37 @@ fn a_change_of_another_source_gets_a_list_of_its_own_and_the_earlier_one_keeps_i
     assert!(!desk.restart().is_revert() && desk.restart().lists().any(|list| list.as_str() == "7"));
 }
 
+/// Pods may have been created with what was there for the quiet period, whatever other sources do meanwhile.
+#[test]
+fn a_revert_of_one_source_counts_by_how_long_its_own_content_has_stood() {
+    let mut desk = settled("a b", "a=1 b=1");
+    desk.at(10).read_all("a=2 b=1");
+    desk.at(12).read_all("a=2 b=2");
+    assert_eq!(
+        (desk.at(14).read_all("a=1 b=2"), desk.changes()),
+        (Finding::Modified, "b=2:12-12:- a=1<:10-14:-".into())
+    );
+    let mut late = settled("a b", "a=1 b=1");
+    late.at(10).read_all("a=2 b=1");
+    late.at(100).read_all("a=2 b=2");
+    assert_eq!((late.at(101).read_all("a=2 b=1"), late.changes()), (Finding::Undone, "a=2:10-10:-".into()));
+}
+
+#[test]
+fn an_edit_of_keys_in_an_interruption_is_no_other_content() {
+    let mut desk = settled("a b c", "a=1 b=1 c=1");
+    desk.at(10).read_all("a=2 b=1 c=1");
+    desk.at(13).begin();
+    desk.at(20).read_all("a=2 b=2 c=1");
+    for source in [0, 2] {
+        desk.policy.sources[source].keys = Some(["key".to_owned()].into());
+    }
+    desk.at(21).read_all("a=2key b=2 c=1key");
+    assert_eq!(desk.interrupted_at(), Some(server(20)));
+    desk.at(23).observe();
+    assert_eq!(desk.changes(), "a=2key:10-10:- b=2:20-20:-");
+}
+
 /// Another source differed in between, and may have been read.
 #[test]
 fn a_source_that_went_and_came_back_in_an_interruption_is_a_revert_since_then() {
@@ -153,15 +184,16 @@ fn what_could_not_be_recorded_in_an_interruption_has_differed() {
     assert_eq!(desk.changes(), "a=3:10-22:- b=1<:20-22:-");
 }
 
+/// Its keys may be others.
 #[test]
-fn a_source_that_is_named_again_has_the_content_of_its_change() {
+fn the_content_of_a_source_that_is_named_again_is_a_baseline_of_its_restart() {
     let mut desk = settled("a b", "a=1 b=1");
     desk.at(10).read_all("a=2 b=1");
     desk.at(13).begin();
     desk.policy = about("b");
     assert_eq!((desk.at(20).read_all("b=1"), desk.changes()), (Finding::Unchanged, "a=2:10-10:-".into()));
     desk.policy = about("a b");
-    assert_eq!((desk.at(21).read_all("a=2 b=1"), desk.interrupted_at()), (Finding::Unchanged, None));
+    assert_eq!((desk.at(21).read_all("a=9 b=1"), desk.changes()), (Finding::Baseline, "a=9:10-10:-".into()));
     assert_eq!((desk.at(22).read_all("a=3 b=1"), desk.interrupted_at()), (Finding::Modified, Some(server(22))));
 }
 
