@@ -3,11 +3,11 @@
 
 use crate::examples::{OTHER, SETTINGS, play_well, story};
 use crate::player::Played;
-use crate::story::Move::{Edit as EditContent, Lasting, NewPodsStayUnready, Spec, Until, Wait};
+use crate::story::Move::{Edit as EditContent, Lasting, NewPodsStayUnready, Request, Spec, Until, Wait};
 use crate::story::{AT_ONCE, Edit, Move, PodCount, Pods, Story};
 use simulated_cluster::network::Process::First;
-use simulated_cluster::network::{Fate, RequestKind};
-use simulated_cluster::state::Pace;
+use simulated_cluster::network::{Fate, RequestKind, Served};
+use simulated_cluster::state::{Owners, Pace};
 
 /// More ConfigMonitors than keepers of a namespace may be awake.
 const MANY: usize = 40;
@@ -127,4 +127,39 @@ fn config_monitors_of_one_config_map_and_the_same_pods_share_a_get_a_list_and_a_
     let watches = count(edited..over, "/pods?*watch=true");
     assert!((1..=3).contains(&watches), "{watches} watches");
     assert_eq!(played.ledger.deletions.len(), 5, "each pod is deleted once");
+}
+
+/// Lists fail for a while. By the time that one succeeds, its keeper has read the content again, and had deleted pods
+/// before another keeper first read it.
+#[test]
+fn a_keeper_goes_by_a_list_of_another_one_since_it_read_the_content_itself() {
+    let begun = [
+        Wait(50),
+        Spec(2, Edit::Select(Pods::Back)),
+        Wait(5),
+        Spec(2, Edit::MinReady(0)),
+        Spec(0, Edit::Select(Pods::All)),
+    ];
+    let failed = [
+        Move::DeleteConfigMap(SETTINGS),
+        Wait(5),
+        Request(First, RequestKind::Any, 1, Fate::Truncated),
+        Request(First, RequestKind::ListPods, 3, Fate::CrashBefore),
+        Wait(100_000),
+    ];
+    let edited = [
+        EditContent(SETTINGS, 'b'),
+        Until(First, RequestKind::GetOwner, 1),
+        Wait(1000),
+        EditContent(SETTINGS, 'c'),
+        Wait(5),
+    ];
+    let again = [Move::DeleteMonitor(0), Wait(2500), EditContent(SETTINGS, 'b'), Wait(400), Move::CreateMonitor(0)];
+    let refused = Lasting(RequestKind::ListPods, Some(Fate::Refused));
+    let back = [Until(First, RequestKind::ListPods, 2), refused, EditContent(SETTINGS, 'a'), Wait(1500), Wait(1)];
+    let moves = [&begun[..], &failed, &edited, &again, &back].concat();
+    let monitors = vec![(0, Some(PodCount::Percent("40%"))), (1, AT_ONCE), (3, None)];
+    let pace = Pace { creation: 50, readiness: 5000, termination: 3000 };
+    let story = Story { seed: 20961123400, monitors, pace, owners: Owners::Odd, min_ready: 2, ..story(&moves) };
+    play_well(&Story { namespaces: Served::Two, ..story });
 }
