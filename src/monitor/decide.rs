@@ -468,15 +468,16 @@ fn forget_sources(policy: &Policy, look: &Look, status: &mut Status) {
     sources.retain_mut(|known| {
         let mut named = policy.sources.iter().zip(&look.0);
         let mut changes = restart.iter_mut().flat_map(|restart| &mut restart.changes);
-        match named.find(|(source, _)| source.name == known.name) {
-            Some((source, _)) if is_about(known, source) => true,
-            Some((source, Some(content))) => changes.find(|change| change.source == known.name).is_some_and(|change| {
-                (known.keys, known.hash) = (source.keys.clone(), None);
-                change.hash.clone_from(&content.hash);
-                true
-            }),
-            _ => false,
+        let Some((source, content)) = named.find(|(source, _)| source.name == known.name) else { return false };
+        if !is_about(known, source) {
+            (known.keys, known.hash) = (source.keys.clone(), None);
+            let change = changes.find(|change| change.source == known.name);
+            change
+                .zip(content.as_ref())
+                .into_iter()
+                .for_each(|(change, content)| change.hash.clone_from(&content.hash));
         }
+        true
     });
 }
 
@@ -488,7 +489,7 @@ fn record_sources(policy: &Policy, look: &Look, status: &mut Status) -> bool {
     for (source, content) in policy.sources.iter().zip(&look.0) {
         let Source { name, keys, .. } = source;
         let place = known.iter().position(|known| known.name == *name);
-        let new = || SourceStatus { name: name.clone(), keys: keys.clone(), resource_version: None, hash: None };
+        let new = || SourceStatus::new(name.clone(), keys.clone());
         let mut entry = place.map_or_else(new, |place| known.remove(place));
         if is_about(&entry, source)
             && let Some(content) = content

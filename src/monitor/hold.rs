@@ -8,7 +8,7 @@ use std::time::Duration;
 use jiff::Zoned;
 
 use super::spec::Policy;
-use super::status::{Restart, Status};
+use super::status::{Change, Restart, Status};
 use super::window::open_since;
 use crate::kube::ServerTime;
 
@@ -57,19 +57,11 @@ pub(crate) fn may_begin(
         return Ok(None);
     }
     let opened = open_since(&policy.windows, now).map_err(Hold::OutsideWindow)?;
-    let hold = match status.restart_back_off_seconds {
-        _ if !policy.min_interval.is_zero() => {
-            status.starts().first().map(|last| Hold::MinInterval(last.plus(policy.min_interval)))
-        }
-        Some(seconds) if restart.is_for_a_change() => {
-            let starts = status.starts_for_changes();
-            // Counted from the start alone, an application that writes 5 min after each start would wait only once the
-            // wait is longer. Counted from the change alone, content that supersedes a restart would not wait, as its
-            // `since` is that of the restart.
-            let last = starts.first().filter(|_| is_loop(seconds, &starts, restart));
-            last.map(|last| Hold::BackOff((*last).max(restart.since()).plus(Duration::from_secs(seconds.into()))))
-        }
-        _ => None,
+    let hold = if policy.min_interval.is_zero() {
+        let changes = restart.changes.iter().filter(|change| !change.revert && restart.is_for_a_change());
+        changes.filter_map(|change| held_back_until(status, change)).max().map(Hold::BackOff)
+    } else {
+        status.starts().first().map(|last| Hold::MinInterval(last.plus(policy.min_interval)))
     };
     let until = hold.as_ref().and_then(Hold::until);
     match hold {
@@ -78,29 +70,47 @@ pub(crate) fn may_begin(
     }
 }
 
-/// Returns how many seconds the next restart must wait if this one begins at `start`, or `None` if there is no loop.
-/// The status stores this number, because the ten entries of `history` do not show how long a loop has lasted.
-pub(crate) fn back_off(policy: &Policy, status: &Status, restart: &Restart, start: ServerTime) -> Option<u32> {
-    if !policy.min_interval.is_zero() {
-        return None;
-    }
-    if !restart.is_for_a_change() {
-        return status.restart_back_off_seconds;
-    }
-    let starts = status.starts_for_changes();
-    match status.restart_back_off_seconds {
-        Some(seconds) if is_loop(seconds, &starts, restart) => Some(seconds.saturating_mul(2).min(MAX_BACK_OFF)),
-        _ => {
-            let recent = starts.iter().filter(|at| start.since(**at) < FORGOTTEN_AFTER);
-            (recent.count() + 1 >= LOOP).then_some(FIRST_BACK_OFF)
+/// Returns until when the guard against loops holds a change.
+fn held_back_until(status: &Status, change: &Change) -> Option<ServerTime> {
+    let known = status.sources.iter().find(|known| known.name == change.source)?;
+    let seconds = known.restart_back_off_seconds.filter(|seconds| is_loop(*seconds, &known.restarts, change))?;
+    // Counted from the start alone, an application that writes 5 min after each start would wait only once the wait is
+    // longer. Counted from the change alone, content that supersedes a restart would not wait, as its `since` is that of
+    // the restart.
+    let last = known.restarts.first()?;
+    Some((*last).max(change.since).plus(Duration::from_secs(seconds.into())))
+}
+
+/// Records for each changed source that a restart begins, and how long the next one must wait. The status stores that,
+/// because a few starts do not show how long a loop has lasted.
+pub(crate) fn record_start(policy: &Policy, status: &mut Status, restart: &Restart, start: ServerTime) {
+    for known in &mut status.sources {
+        if !policy.min_interval.is_zero() {
+            known.restart_back_off_seconds = None;
         }
+        let change = restart.change(&known.name).filter(|change| !change.revert && restart.is_for_a_change());
+        let Some(change) = change else { continue };
+        if policy.min_interval.is_zero() {
+            known.restart_back_off_seconds = match known.restart_back_off_seconds {
+                Some(seconds) if is_loop(seconds, &known.restarts, change) => {
+                    Some(seconds.saturating_mul(2).min(MAX_BACK_OFF))
+                }
+                _ => {
+                    let recent = known.restarts.iter().filter(|at| start.since(**at) < FORGOTTEN_AFTER);
+                    (recent.count() + 1 >= LOOP).then_some(FIRST_BACK_OFF)
+                }
+            };
+        }
+        known.restarts.insert(0, start);
+        known.restarts.truncate(LOOP);
     }
 }
 
-/// Returns whether this restart is part of a loop. `starts` are the earlier starts for changes, newest first. A loop is
-/// the sixth such restart within ten minutes and every later one, until ten minutes pass without a change.
-fn is_loop(seconds: u32, starts: &[ServerTime], restart: &Restart) -> bool {
-    let is_soon_after = |start: &ServerTime| restart.since().since(*start) < FORGOTTEN_AFTER;
+/// Returns whether a change is part of a loop. `starts` are those of restarts for earlier changes of its source, newest
+/// first. A loop is the sixth such restart within ten minutes and every later one, until ten minutes pass without a
+/// change.
+fn is_loop(seconds: u32, starts: &[ServerTime], change: &Change) -> bool {
+    let is_soon_after = |start: &ServerTime| change.since.since(*start) < FORGOTTEN_AFTER;
     starts.first().is_some_and(is_soon_after)
         && (seconds > FIRST_BACK_OFF || starts.get(LOOP - 1).is_some_and(is_soon_after))
 }
@@ -121,14 +131,14 @@ mod tests {
         Policy::of(Some(&RawValue::from_string(spec).expect("JSON"))).expect("a policy")
     }
 
-    /// A status whose restarts began at these times, newest first.
+    /// A status whose restarts for changes of `c` began at these times, newest first.
     fn status(starts: &[i64], back_off: Option<u32>) -> Status {
-        let entry = |start: &i64| {
-            let (at, sources) = (at(*start), [serde_json::json!({"kind":"ConfigMap","name":"c"})]);
-            serde_json::json!({"sources":sources,"startedAt":at,"completedAt":at,"pods":1,"result":"Completed"})
-        };
+        let starts: Vec<ServerTime> = starts.iter().map(|start| at(*start)).collect();
+        let entry = |at| serde_json::json!({"startedAt":at,"completedAt":at,"pods":1,"result":"Completed"});
         let history: Vec<_> = starts.iter().map(entry).collect();
-        let text = serde_json::json!({ "history": history, "restartBackOffSeconds": back_off });
+        let source = serde_json::json!({"kind":"ConfigMap","name":"c","restarts":&starts[..starts.len().min(LOOP)],
+            "restartBackOffSeconds":back_off});
+        let text = serde_json::json!({ "sources": [source, {"kind":"ConfigMap","name":"d"}], "history": history });
         serde_json::from_value(text).expect("a status")
     }
 
@@ -173,15 +183,14 @@ mod tests {
         let held = may_begin(&policy, &status(&[1000, 2000], None), &restart(500, false), at(500));
         assert_eq!(held, Err(Hold::MinInterval(at(1060))));
         let mut under_way = status(&[], None);
-        let text = serde_json::json!({"sources":[],"observedAt":at(90),"since":at(90),"startedAt":at(90),
-            "podSelector":"app=web","pods":1,"remaining":1,"lastProgressAt":at(90)});
+        let text = serde_json::json!({"sources":[],"startedAt":at(90),"podSelector":"app=web","pods":1,"remaining":1,"lastProgressAt":at(90)});
         under_way.restart = Some(serde_json::from_value(text).expect("a restart"));
         assert_eq!(may_begin(&policy, &under_way, &restart(100, false), at(110)), Err(Hold::MinInterval(at(150))));
     }
 
     /// Returns how long after its change each restart begins, if a change comes `after` seconds after each start.
     fn waits(policy: &Policy, after: i64, changes: usize) -> Vec<i64> {
-        let (mut status, mut now, mut waits) = (Status::default(), 0, Vec::new());
+        let (mut status, mut now, mut waits) = (status(&[], None), 0, Vec::new());
         for _ in 0..changes {
             let change = restart(now, false);
             let start = match may_begin(policy, &status, &change, at(now)) {
@@ -190,14 +199,14 @@ mod tests {
             };
             waits.push(start.as_second() - now);
             assert!(may_begin(policy, &status, &change, start).is_ok());
-            status.restart_back_off_seconds = back_off(policy, &status, &change, start);
-            begin_and_complete(&mut status, change, start);
+            begin_and_complete(policy, &mut status, change, start);
             now = start.as_second() + after;
         }
         waits
     }
 
-    fn begin_and_complete(status: &mut Status, restart: Restart, start: ServerTime) {
+    fn begin_and_complete(policy: &Policy, status: &mut Status, restart: Restart, start: ServerTime) {
+        record_start(policy, status, &restart, start);
         let begun = Begun::new(start, "app=web".to_owned(), 1);
         status.restart = Some(Box::new(restart));
         status.complete(Some(&begun), (0, String::new()), start);
@@ -208,18 +217,29 @@ mod tests {
         let mut revert = restart(995, false);
         revert.changes[0].revert = true;
         for other in [revert, restart(995, true)] {
-            let mut looped = status(&[990, 980, 970, 960], None);
-            looped.restart_back_off_seconds = back_off(&policy(""), &looped, &other, at(996));
-            begin_and_complete(&mut looped, other.clone(), at(996));
-            let until = |status: &Status, restart: &Restart| may_begin(&policy(""), status, restart, at(1000));
+            let (policy, mut looped) = (policy(""), status(&[990, 980, 970, 960], None));
+            begin_and_complete(&policy, &mut looped, other.clone(), at(996));
+            let until = |status: &Status, restart: &Restart| may_begin(&policy, status, restart, at(1000));
             assert_eq!(until(&looped, &restart(1000, false)), Ok(None), "the fifth change");
-            looped.restart_back_off_seconds = back_off(&policy(""), &looped, &restart(1000, false), at(1000));
+            begin_and_complete(&policy, &mut looped, restart(1000, false), at(1000));
             assert_eq!(until(&looped, &other), Ok(None), "nobody is in a loop who reverts or requests");
-            begin_and_complete(&mut looped, restart(1000, false), at(1000));
-            looped.restart_back_off_seconds = back_off(&policy(""), &looped, &other, at(1000));
-            begin_and_complete(&mut looped, other, at(1000));
+            begin_and_complete(&policy, &mut looped, other, at(1000));
             assert_eq!(until(&looped, &restart(1000, false)), Err(Hold::BackOff(at(1030))), "the sixth change");
         }
+    }
+
+    /// As after an upgrade that edits them one after the other.
+    #[test]
+    fn restarts_for_other_sources_make_no_loop() {
+        let mut looped = status(&[990, 980, 970, 960, 950], Some(240));
+        let mut other = restart(1000, false);
+        other.changes[0].source.name = "d".into();
+        assert_eq!(may_begin(&policy(""), &looped, &other, at(1000)), Ok(None));
+        begin_and_complete(&policy(""), &mut looped, other.clone(), at(1000));
+        assert_eq!(looped.sources[1].restarts, [at(1000)]);
+        let mut both = restart(1001, false);
+        both.changes.insert(0, other.changes[0].clone());
+        assert_eq!(may_begin(&policy(""), &looped, &both, at(1001)), Err(Hold::BackOff(at(1001 + 240))));
     }
 
     #[test]
@@ -236,8 +256,12 @@ mod tests {
         let until = |since| may_begin(&policy(""), &looped, &restart(since, false), at(since));
         assert_eq!(until(1599), Err(Hold::BackOff(at(1599 + 240))));
         assert_eq!(until(1600), Ok(None));
-        assert_eq!(back_off(&policy(""), &looped, &restart(1599, false), at(1839)), Some(480));
-        assert_eq!(back_off(&policy(""), &looped, &restart(1600, false), at(1600)), None);
+        let after = |since, start| {
+            let mut looped = looped.clone();
+            begin_and_complete(&policy(""), &mut looped, restart(since, false), at(start));
+            looped.sources[0].restart_back_off_seconds
+        };
+        assert_eq!((after(1599, 1839), after(1600, 1600)), (Some(480), None));
     }
 
     #[test]

@@ -58,10 +58,6 @@ pub struct Status {
     /// The restart that is pending or under way.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub restart: Option<Box<Restart>>,
-    /// How many seconds after the last start, and after the change, the next restart may begin. Set once restarts have
-    /// followed each other too fast.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub restart_back_off_seconds: Option<u32>,
     /// The value of the request annotation that was handled last: all selected pods were restarted for it, or it is
     /// older than the first content.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -92,6 +88,13 @@ pub struct SourceStatus {
     /// during a restart for it if the spec names it again, or with other keys.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hash: Option<ContentHash>,
+    /// When the last restarts for changes of it began, newest first, as far as the guard against loops counts them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub restarts: Vec<ServerTime>,
+    /// How many seconds after the last start, and after the change, the next restart for a change of it may begin. Set once
+    /// such restarts have followed each other too fast.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub restart_back_off_seconds: Option<u32>,
 }
 
 /// A restart that is pending, or under way once it has begun.
@@ -304,6 +307,13 @@ fn word<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Cow<'static, str>,
     let word = String::deserialize(deserializer)?;
     let usual = USUAL_WORDS.into_iter().find(|usual| *usual == word);
     Ok(usual.map_or(Cow::Owned(word), Cow::Borrowed))
+}
+
+impl SourceStatus {
+    pub(crate) fn new(name: SourceName, keys: Option<BTreeSet<String>>) -> Self {
+        let (resource_version, hash, restarts, restart_back_off_seconds) = (None, None, Vec::new(), None);
+        Self { name, keys, resource_version, hash, restarts, restart_back_off_seconds }
+    }
 }
 
 impl Restart {
@@ -542,14 +552,6 @@ impl Status {
     pub(crate) fn starts(&self) -> Vec<ServerTime> {
         let latest = self.restart.as_ref().and_then(|restart| restart.begun.as_ref()).map(|begun| begun.started_at);
         latest.into_iter().chain(self.history.iter().map(|entry| entry.started_at)).collect()
-    }
-
-    /// Returns the known starts of restarts for a change, newest first.
-    pub(crate) fn starts_for_changes(&self) -> Vec<ServerTime> {
-        let under_way = self.restart.as_deref().filter(|restart| restart.is_for_a_change());
-        let latest = under_way.and_then(|restart| restart.begun.as_ref()).map(|begun| begun.started_at);
-        let entries = self.history.iter().filter(|entry| !entry.requested && !entry.sources.is_empty());
-        latest.into_iter().chain(entries.map(|entry| entry.started_at)).collect()
     }
 
     /// Returns the restart that brought the content to the pods, if one did.

@@ -842,6 +842,20 @@ fn a_loop_of_restarts_is_held_and_ends_with_the_last_content() {
     assert_eq!(at, [0, 5, 10, 15, 20, 56]);
 }
 
+/// As in an upgrade: seven restarts within ten minutes, none of which is held.
+#[test]
+fn edits_of_many_sources_are_no_loop() {
+    let both = |content| [SETTINGS, OTHER].map(|name| [EditContent(name, content), Wait(5000)]).concat();
+    let moves = [
+        &[Wait(200)][..],
+        &"bcb".chars().flat_map(both).collect::<Vec<_>>(),
+        &[EditContent(SETTINGS, 'c'), Wait(5000)],
+    ];
+    let played = play_well(&Story { both: 1, ..story(&moves.concat()) });
+    let starts = played.ledger.books[0].writes.iter().filter(|write| write.begins());
+    assert_eq!(starts.filter(|write| write.at.ms < 1_035_200).count(), 7);
+}
+
 /// After five edits within ten minutes, somebody asks for a restart: only a further edit waits, and not for longer.
 #[test]
 fn a_request_makes_no_loop() {

@@ -16,7 +16,7 @@ use crate::controller::step::Step;
 use crate::kube::error::{Cause, Error};
 use crate::kube::objects::Pod;
 use crate::kube::{Action, PODS};
-use crate::monitor::hold::back_off;
+use crate::monitor::hold::record_start;
 use crate::monitor::notice::{self, Notice};
 use crate::monitor::report::{self, Progress, Situation};
 use crate::monitor::restart::machine::{Do, News, Over, Report};
@@ -114,7 +114,7 @@ impl Drive<'_, '_> {
     async fn intend(&mut self, begun: Begun) -> Result<Confirmed, Error> {
         let Step { context, policy, ref mut status, .. } = *self.step;
         if let Some(restart) = status.restart.take() {
-            status.restart_back_off_seconds = back_off(policy, status, &restart, begun.started_at);
+            record_start(policy, status, &restart, begun.started_at);
             status.restart = Some(Box::new(Restart { begun: Some(begun.clone()), ..*restart }));
         }
         let confirmed = self.step.intend(&Situation::RestartInProgress(Progress::new(&begun))).await?;

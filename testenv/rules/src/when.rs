@@ -5,7 +5,7 @@ use std::time::Duration;
 use configmonitor_operator::kube::ServerTime;
 use configmonitor_operator::monitor::window::WindowSpec;
 
-use crate::status::{Canary, Change, Restart};
+use crate::status::{Canary, Change, Restart, Status};
 use crate::{A_SECOND, Account, Moment, Write};
 
 /// The guard against loops: after 5 restarts within 10 minutes the next one waits for 30 s, and each later one twice as
@@ -75,42 +75,62 @@ pub fn a_restart_begins_once_the_interval_is_over(account: &Account<'_>) -> Resu
     Ok(())
 }
 
-/// The guard against loops, counted from the starts for a change. `minIntervalSeconds` replaces it.
+/// A restart for a change of a source: the write with which it began, and the change.
+type Start<'a> = (&'a Write, &'a Change);
+
+/// The guard against loops, counted from the starts for changes of the same source, as long as the ConfigMonitor has named
+/// it. `minIntervalSeconds` replaces it.
 pub fn a_loop_of_restarts_is_held(account: &Account<'_>) -> Result<(), String> {
     let guarded = |(write, restart): &(&Write, &Restart)| {
         write.spec.min_interval_seconds.unwrap_or(0) == 0 && is_for_a_change(restart)
     };
     for (write, restart) in unrequested(account).filter(guarded) {
-        let starts: Vec<_> = starts_before(account, write).filter(|(_, restart)| is_for_a_change(restart)).collect();
-        let Some(((_, last), wait)) = starts.last().zip(wait_after(&starts)) else { continue };
-        if !is_loop(wait, &starts, restart) {
-            continue;
-        }
-        let due = started_at(last).max(restart.since()).plus(Duration::from_secs(wait));
-        if started_at(restart).plus(account.skew) < due {
-            return Err(format!("at {:?}, but due at {due:?}: {restart:?} begins after {last:?}", write.at));
+        let before: Vec<_> = starts_before(account, write).filter(|(_, restart)| is_for_a_change(restart)).collect();
+        for change in restart.changes.iter().filter(|change| !change.revert) {
+            let names = |status: &Status| status.sources.iter().any(|known| known.name == change.name);
+            let is_left = |its: &&&Write| its.at <= write.at && !names(&its.after);
+            let named_since = account.writes.iter().filter(is_left).map(|its| its.at).max();
+            let mut starts: Vec<Start<'_>> = Vec::new();
+            for (its, earlier) in before.iter().filter(|(its, _)| Some(its.at) > named_since) {
+                let same = earlier.changes.iter().find(|its| !its.revert && its.name == change.name);
+                starts.extend(same.map(|same| (*its, same)));
+            }
+            let Some(((last, _), wait)) = starts.last().zip(wait_after(&starts)) else { continue };
+            if !is_loop(wait, &starts, change) {
+                continue;
+            }
+            let due = begun_at(last).max(change.since).plus(Duration::from_secs(wait));
+            if started_at(restart).plus(account.skew) < due {
+                return Err(format!("at {:?}, but due at {due:?}: {restart:?} begins after {last:?}", write.at));
+            }
         }
     }
     Ok(())
 }
 
-/// Returns whether a restart is part of a loop: the sixth within ten minutes and every later one, until nothing changes
+/// Returns when the restart began that this write begins.
+fn begun_at(write: &Write) -> ServerTime {
+    write.start().map_or(write.at.second(), started_at)
+}
+
+/// Returns whether a change is part of a loop: the sixth within ten minutes and every later one, until nothing changes
 /// for ten minutes.
-fn is_loop(wait: u64, before: &[(&Write, &Restart)], restart: &Restart) -> bool {
-    let is_soon_after = |(_, start): &(&Write, &Restart)| restart.since().since(started_at(start)) < TEN_MINUTES;
+fn is_loop(wait: u64, before: &[Start<'_>], change: &Change) -> bool {
+    let is_soon_after = |(write, _): &Start<'_>| change.since.since(begun_at(write)) < TEN_MINUTES;
     before.last().is_some_and(is_soon_after)
         && (wait > FIRST_WAIT || before.iter().nth_back(LOOP - 1).is_some_and(is_soon_after))
 }
 
 /// Returns for how many seconds the next restart must wait if it is part of a loop.
-fn wait_after(starts: &[(&Write, &Restart)]) -> Option<u64> {
+fn wait_after(starts: &[Start<'_>]) -> Option<u64> {
     let mut wait = None;
-    for (number, (write, restart)) in starts.iter().enumerate() {
-        let (at, before) = (started_at(restart), &starts[..number]);
-        let recent = before.iter().filter(|(_, before)| at.since(started_at(before)) < TEN_MINUTES).count();
+    for (number, (write, change)) in starts.iter().enumerate() {
+        let (at, before) = (begun_at(write), &starts[..number]);
+        let last = &before[before.len().saturating_sub(LOOP)..];
+        let recent = last.iter().filter(|(before, _)| at.since(begun_at(before)) < TEN_MINUTES).count();
         wait = match wait {
             _ if write.spec.min_interval_seconds.unwrap_or(0) > 0 => None,
-            Some(wait) if is_loop(wait, before, restart) => Some(u64::min(wait * 2, LONGEST_WAIT)),
+            Some(wait) if is_loop(wait, before, change) => Some(u64::min(wait * 2, LONGEST_WAIT)),
             _ => (recent + 1 >= LOOP).then_some(FIRST_WAIT),
         };
     }

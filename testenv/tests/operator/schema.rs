@@ -75,6 +75,8 @@ fn statuses() -> [Status; 2] {
                 keys: Some(["config.cfg".to_owned()].into()),
                 resource_version: Some("7".into()),
                 hash: Some(ContentHash::absent()),
+                restarts: vec![at],
+                restart_back_off_seconds: Some(30),
             }],
             baselined_at: Some(at),
             pods: Some(4),
@@ -103,7 +105,6 @@ fn statuses() -> [Status; 2] {
                     ..Begun::new(at, "y=".to_owned(), 3).with_remaining(2, 1)
                 }),
             })),
-            restart_back_off_seconds: Some(30),
             last_handled_restart_request: Some("then".into()),
             history: vec![Entry {
                 sources: vec![name.clone()],
