@@ -1028,6 +1028,44 @@ fn content_is_at_rest_while_another_source_is_missing() {
     (0..10).for_each(|seed| _ = play_well(&Story { seed, both: 1, pace, monitors: monitors.clone(), ..story(&moves) }));
 }
 
+/// The edit that a restore has undone had made the spec valid again, and the one after that has the same generation.
+#[test]
+fn a_spec_of_the_same_generation_after_a_restore_is_another_one() {
+    let lost = Request(Second, RequestKind::GetConfigMap, 3, Fate::AnswerLost);
+    let begun =
+        [spec(Edit::Windows(Windows::Both)), Wait(400), spec(Edit::Canary(None)), lost, Wait(8000), Start(Second)];
+    let busy = Move::Lasting(RequestKind::Delete, Some(Fate::Busy(None)));
+    let halted = [Wait(1500), busy, EditSecondKey(SETTINGS, 'b'), Wait(60_000)];
+    let undone = [
+        spec(Edit::Invalidate(true)),
+        Move::BackUp,
+        spec(Edit::Select(Pods::Back)),
+        Move::Lasting(RequestKind::Delete, None),
+        Until(First, RequestKind::PutStatus, 1),
+        Move::Restore,
+    ];
+    let moves =
+        [&begun[..], &halted, &undone, &[spec(Edit::Canary(Some((PodCount::Pods(1), 2)))), Wait(8000)]].concat();
+    let pace = Pace { creation: 2000, readiness: 300, termination: 200 };
+    let monitors = vec![(3, Some(PodCount::Percent("40%"))), (0, AT_ONCE)];
+    let story =
+        Story { seed: 20961410354, monitors, both: 2, pace, owners: Owners::Odd, optional: true, ..story(&moves) };
+    play_well(&Story { namespaces: Served::Two, ..story });
+}
+
+/// Exception 1: a restore brings the content back for a moment, in which a pod is created. The process goes by its absence,
+/// which it had read before.
+#[test]
+fn content_that_a_restore_brings_back_for_a_moment_goes_unread() {
+    let begun =
+        [EditContent(SETTINGS, 'c'), spec(Edit::QuietPeriod(3)), Wait(1500), EditContent(SETTINGS, 'a'), Wait(5000)];
+    let gone = DeleteConfigMap(SETTINGS);
+    let moves = [&begun[..], &[Move::RollOut, Move::BackUp, gone, Wait(1500), Move::Restore, gone]].concat();
+    let pace = Pace { creation: 700, readiness: 0, termination: 20_000 };
+    let story = Story { seed: 20961412687, pace, owners: Owners::Odd, lag: 300, optional: true, ..story(&moves) };
+    play_well(&Story { monitors: vec![(1, AT_ONCE)], namespaces: Served::Labelled, ..story });
+}
+
 /// The list of the other namespace's ConfigMonitors is held up for three seconds, and a new pod becomes ready.
 #[test]
 fn a_late_answer_does_not_set_the_clock_back() {

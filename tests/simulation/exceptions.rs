@@ -96,7 +96,13 @@ fn came_and_went(
     // The answers about two ConfigMaps may come in another order than they were given.
     known.sort_by_key(|reading| reading.recorded);
     // If the current content was read only later, the restart for it owed the pod a replacement.
-    let last = known.iter().rposition(|reading| reading.of_part(part) == Some(now))?;
+    let is_now = |reading: &Reading| reading.of_part(part) == Some(now);
+    let Some(last) = known.iter().rposition(|reading| is_now(reading)) else {
+        // The process still goes by what it read before a restore.
+        let is_undone = book.readings.iter().any(|reading| reading.at <= until && is_now(reading));
+        let was_read = book.readings.iter().any(|reading| meanwhile(&reading));
+        return (is_undone && !was_read).then_some(Exception::CameAndWentUnread);
+    };
     let Some(left) = known[last + 1..].iter().find(|reading| !reading.is_outdone_by(known[last])) else {
         let was_read = book.readings.iter().any(|reading| meanwhile(&reading));
         // Whatever was not written down in an interruption, the restart has ended with it, unless a restore has undone

@@ -55,9 +55,15 @@ impl Record {
         }
     }
 
-    /// Other metadata may differ.
+    /// Other metadata may differ. After a restore from backup, another spec may have the same generation.
     pub(super) fn has_same_spec_and_status(&self, other: &Self) -> bool {
-        self.monitor.metadata.generation == other.monitor.metadata.generation && self.status == other.status
+        let is_same_spec =
+            self.monitor.metadata.generation == other.monitor.metadata.generation && self.spec() == other.spec();
+        is_same_spec && self.status == other.status
+    }
+
+    fn spec(&self) -> Option<&str> {
+        self.monitor.spec.as_deref().map(RawValue::get)
     }
 
     pub(super) async fn read(client: &Client, name: &str) -> Result<Self, Error> {

@@ -42,6 +42,8 @@ struct Stored {
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SourceStatus {
+    #[serde(default)]
+    kind: String,
     pub name: String,
     pub keys: Option<Vec<String>>,
     pub resource_version: Option<String>,
@@ -75,6 +77,8 @@ pub struct Restart {
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Change {
+    #[serde(default)]
+    kind: String,
     pub name: String,
     pub hash: String,
     pub observed_at: ServerTime,
@@ -161,7 +165,7 @@ impl Status {
     fn knows(&self, source: &SourceStatus) -> bool {
         let is_it = |known: &&SourceStatus| known.name == source.name && known.keys == source.keys;
         let is_pending = |known: &SourceStatus| {
-            self.restart.iter().flat_map(|restart| &restart.changes).any(|pending| pending.name == known.name)
+            self.restart.iter().flat_map(|restart| &restart.changes).any(|pending| known.is_of(pending))
         };
         self.sources.iter().find(is_it).is_some_and(|known| known.hash.is_some() || is_pending(known))
     }
@@ -275,10 +279,23 @@ impl Entry {
     }
 }
 
+impl SourceStatus {
+    pub fn is_of(&self, change: &Change) -> bool {
+        (&self.kind, &self.name) == (&change.kind, &change.name)
+    }
+}
+
+impl Change {
+    /// Returns whether both are of the same source.
+    pub fn is_of_same(&self, other: &Self) -> bool {
+        (&self.kind, &self.name) == (&other.kind, &other.name)
+    }
+}
+
 impl Restart {
     /// Returns the content of a known source that pods have or are restarted for.
     fn content_of(&self, known: &SourceStatus) -> Option<SourceStatus> {
-        let change = self.changes.iter().find(|change| change.name == known.name);
+        let change = self.changes.iter().find(|change| known.is_of(change));
         let hash = change.map(|change| change.hash.clone()).or(known.hash.clone());
         hash.map(|hash| SourceStatus { hash: Some(hash), ..known.clone() })
     }

@@ -87,12 +87,12 @@ pub fn a_loop_of_restarts_is_held(account: &Account<'_>) -> Result<(), String> {
     for (write, restart) in unrequested(account).filter(guarded) {
         let before: Vec<_> = starts_before(account, write).filter(|(_, restart)| is_for_a_change(restart)).collect();
         for change in restart.changes.iter().filter(|change| !change.revert) {
-            let names = |status: &Status| status.sources.iter().any(|known| known.name == change.name);
+            let names = |status: &Status| status.sources.iter().any(|known| known.is_of(change));
             let is_left = |its: &&&Write| its.at <= write.at && !names(&its.after);
             let named_since = account.writes.iter().filter(is_left).map(|its| its.at).max();
             let mut starts: Vec<Start<'_>> = Vec::new();
             for (its, earlier) in before.iter().filter(|(its, _)| Some(its.at) > named_since) {
-                let same = earlier.changes.iter().find(|its| !its.revert && its.name == change.name);
+                let same = earlier.changes.iter().find(|its| !its.revert && its.is_of_same(change));
                 starts.extend(same.map(|same| (*its, same)));
             }
             let Some(((last, _), wait)) = starts.last().zip(wait_after(&starts)) else { continue };
@@ -217,7 +217,7 @@ pub fn an_interruption_ends_after_the_quiet_period(account: &Account<'_>) -> Res
 pub fn a_restart_that_follows_another_one_keeps_its_time(account: &Account<'_>) -> Result<(), String> {
     for write in &account.writes {
         let (Some(before), Some(after)) = (write.supersedes(), &write.after.restart) else { continue };
-        let is_right = |change: &Change| match before.changes.iter().find(|known| known.name == change.name) {
+        let is_right = |change: &Change| match before.changes.iter().find(|known| known.is_of_same(change)) {
             Some(known) => change.since == known.since,
             None => {
                 (started_at(before).minus(account.skew)..=change.observed_at.plus(account.skew)).contains(&change.since)

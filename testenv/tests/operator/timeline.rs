@@ -9,7 +9,7 @@ use configmonitor_operator::monitor::spec::{IntOrString, Spec};
 use jiff::Timestamp;
 use rules::budget::{allowed_of_owner, is_everything, surge};
 use rules::pod::Readiness;
-use rules::status::{Restart, Status};
+use rules::status::{Change, Restart, SourceStatus, Status};
 use rules::{Event, Moment, Write};
 use serde_json::{Map, Value, from_value, json};
 use testenv::history::Version;
@@ -348,9 +348,10 @@ impl MonitorVersion {
 
     /// Returns whether nobody knows any more which content pods have, because the restart is about a removed source.
     pub(crate) fn has_forgotten(&self) -> bool {
-        let is_known = |name: &str| self.known().any(|known| known["name"] == name);
-        let is_unknown = |restart: Restart| restart.changes.iter().any(|change| !is_known(&change.name));
-        self.known().any(|known| known["hash"].is_null()) || self.restart().is_some_and(is_unknown)
+        let sources: Vec<SourceStatus> = from_value(self.status["sources"].clone()).unwrap_or_default();
+        let is_unknown = |change: &Change| !sources.iter().any(|known| known.is_of(change));
+        let has_unknown = |restart: Restart| restart.changes.iter().any(is_unknown);
+        self.known().any(|known| known["hash"].is_null()) || self.restart().is_some_and(has_unknown)
     }
 
     pub(crate) fn restart(&self) -> Option<Restart> {
