@@ -116,6 +116,9 @@ impl Reconciler {
             if status.restart.as_ref().is_none_or(|restart| restart.begun.is_none()) {
                 self.restarts.end();
             }
+            if status.restart.is_none() {
+                self.restarts.drop_lists();
+            }
             if let Ok(Requeue::At(until)) = &mut requeue {
                 let count_at = self.recount.schedule(counted, status.pods, timer_now());
                 *until = until.iter().copied().chain(count_at).chain(interruption).min();

@@ -167,11 +167,11 @@ impl Quiet {
         counts_from: ServerTime,
         newest: &Content,
         now: Instant,
-        fresh: Vec<SourceName>,
+        fresh: Vec<&Change>,
     ) -> Self {
-        let known = newest.at.since(counts_from).saturating_sub(A_SECOND);
         let read = if newest.at < counts_from { now } else { newest.came };
-        let last = read.checked_sub(known).unwrap_or(read);
+        let since = |at| read.checked_sub(newest.at.since(at).saturating_sub(A_SECOND)).unwrap_or(read);
+        let last = since(counts_from);
         Self {
             content,
             counts_from,
@@ -181,7 +181,7 @@ impl Quiet {
             first: last,
             last,
             unrecorded: None,
-            fresh: fresh.into_iter().map(|source| (source, last)).collect(),
+            fresh: fresh.into_iter().map(|change| (change.source.clone(), since(change.observed_at))).collect(),
         }
     }
 
@@ -336,7 +336,7 @@ fn observe_pending(
     let Some(newest) = look.newest() else { return Ok((Finding::Unchanged, quiet)) };
     let resume = || {
         let is_fresh = |change: &&Change| !next.has_superseded() && newest.at.since(change.since) < period;
-        let fresh = restart.changes.iter().filter(is_fresh).map(|change| change.source.clone()).collect();
+        let fresh = restart.changes.iter().filter(is_fresh).collect();
         Quiet::resume(content.clone(), restart.observed_at(), newest, now, fresh)
     };
     // While a source is missing, the readings of the others say nothing about its period.
@@ -348,7 +348,9 @@ fn observe_pending(
         let seen = |quiet: Quiet| if is_read { quiet.seen(period, now) } else { quiet };
         return Ok((Finding::Unchanged, quiet.map(seen)));
     }
-    let begun = Quiet::begin(&desired, &contents, newest.at, now);
+    let mut begun = Quiet::begin(&desired, &contents, newest.at, now);
+    let new = different(&desired, &contents).filter(|source| restart.change(source).is_none());
+    begun.fresh = new.map(|source| (source, now)).collect();
     let extended = quiet.map(|quiet| quiet.extended_for(&restart, &contents, newest.at, period, now));
     // Only this change is new to the restart.
     let mut extended = Quiet { differed: begun.differed.clone(), ..extended.unwrap_or(begun) };

@@ -8,7 +8,7 @@ use std::time::Duration;
 use jiff::Zoned;
 
 use super::spec::Policy;
-use super::status::{Change, Restart, Status};
+use super::status::{Change, Restart, SourceStatus, Status};
 use super::window::open_since;
 use crate::kube::ServerTime;
 
@@ -58,7 +58,7 @@ pub(crate) fn may_begin(
     }
     let opened = open_since(&policy.windows, now).map_err(Hold::OutsideWindow)?;
     let hold = if policy.min_interval.is_zero() {
-        let changes = restart.changes.iter().filter(|change| !change.revert && restart.is_for_a_change());
+        let changes = restart.changes.iter().filter(|_| restart.is_for_a_change());
         changes.filter_map(|change| held_back_until(status, change)).max().map(Hold::BackOff)
     } else {
         status.starts().first().map(|last| Hold::MinInterval(last.plus(policy.min_interval)))
@@ -70,9 +70,14 @@ pub(crate) fn may_begin(
     }
 }
 
+/// Returns whether a change is none that a restart has begun for already: the one that follows it goes on with what is left.
+fn counts(known: &SourceStatus, change: &Change) -> bool {
+    !change.revert && known.restarts.first().is_none_or(|start| change.observed_at >= *start)
+}
+
 /// Returns until when the guard against loops holds a change.
 fn held_back_until(status: &Status, change: &Change) -> Option<ServerTime> {
-    let known = status.sources.iter().find(|known| known.name == change.source)?;
+    let known = status.sources.iter().find(|known| known.name == change.source && counts(known, change))?;
     let seconds = known.restart_back_off_seconds.filter(|seconds| is_loop(*seconds, &known.restarts, change))?;
     // Counted from the start alone, an application that writes 5 min after each start would wait only once the wait is
     // longer. Counted from the change alone, content that supersedes a restart would not wait, as its `since` is that of
@@ -88,7 +93,7 @@ pub(crate) fn record_start(policy: &Policy, status: &mut Status, restart: &Resta
         if !policy.min_interval.is_zero() {
             known.restart_back_off_seconds = None;
         }
-        let change = restart.change(&known.name).filter(|change| !change.revert && restart.is_for_a_change());
+        let change = restart.change(&known.name).filter(|change| restart.is_for_a_change() && counts(known, change));
         let Some(change) = change else { continue };
         if policy.min_interval.is_zero() {
             known.restart_back_off_seconds = match known.restart_back_off_seconds {
@@ -240,6 +245,18 @@ mod tests {
         let mut both = restart(1001, false);
         both.changes.insert(0, other.changes[0].clone());
         assert_eq!(may_begin(&policy(""), &looped, &both, at(1001)), Err(Hold::BackOff(at(1001 + 240))));
+    }
+
+    /// The restart for it is superseded again and again.
+    #[test]
+    fn a_change_that_others_take_over_counts_once() {
+        let (policy, mut superseded) = (policy(""), status(&[], None));
+        for start in 1000..1006 {
+            record_start(&policy, &mut superseded, &restart(995, false), at(start));
+        }
+        assert_eq!(superseded.sources[0].restarts, [at(1000)]);
+        let looped = status(&[990, 980, 970, 960, 950], Some(240));
+        assert_eq!(may_begin(&policy, &looped, &restart(985, false), at(1000)), Ok(None));
     }
 
     #[test]

@@ -186,7 +186,7 @@ fn never_at_rest(ledger: &Ledger, book: &Book, part: Source, from: &Reading, to:
             // A process that has just started begins the quiet period again.
             began = Some(recorded);
         }
-        if !goes_on || reading.may_be_first || last.is_none_or(|(_, before)| before != content) {
+        if !goes_on || last.is_none_or(|(_, before)| before != content) {
             last = Some((recorded, content));
         }
     }

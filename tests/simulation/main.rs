@@ -448,7 +448,14 @@ fn nothing_restarts_without_a_change_of_content(ledger: &Ledger, deletion: &Dele
 /// look, the content may have left at any time since the ConfigMonitor was settled. If the API server has forgotten the
 /// list of that time, the tolerance for clock skew applies.
 fn a_revert_spares_the_earlier_pods(ledger: &Ledger, deletion: &Deletion, grounds: &Grounds) -> bool {
-    if !grounds.seen.status.restart.as_ref().is_some_and(Restart::is_revert) {
+    let Some(restart) = &grounds.seen.status.restart else { return true };
+    // Another change or a request may be meant for the pod.
+    let (mut others, has_reverted) = (restart.clone(), restart.changes.iter().any(|change| change.revert));
+    others.changes.retain(|change| !change.revert);
+    let is_alone = others.changes.is_empty() && others.request.is_none();
+    let is_for_others =
+        !is_alone && (grounds.by_times || ledger.is_meant(&ledger.pods[deletion.pod], &others, |_| true));
+    if !has_reverted || is_for_others {
         return true;
     }
     // A pod with other content must be replaced.
@@ -534,8 +541,9 @@ fn nothing_is_deleted_while_the_restart_is_held(_: &Ledger, _: &Deletion, ground
 fn no_new_pod_is_deleted(ledger: &Ledger, deletion: &Deletion, grounds: &Grounds) -> bool {
     let (restart, pod) = (grounds.seen.status.restart.as_ref(), &ledger.pods[deletion.pod]);
     restart.is_some_and(|restart| {
+        let refers = |change: &&Change| restart.pod_scope == PodScope::Selected || pod.refers_to(&change.name);
         let of_request = restart.request.iter().map(|request| request.observed_at);
-        let mut times = restart.changes.iter().map(|change| change.observed_at).chain(of_request);
+        let mut times = restart.changes.iter().filter(refers).map(|change| change.observed_at).chain(of_request);
         let by_times = grounds.by_times && times.any(|at| pod.created <= at.plus(SKEW));
         by_times || ledger.is_meant(pod, restart, |_| true)
     })

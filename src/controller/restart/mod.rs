@@ -78,6 +78,11 @@ impl Restarts {
         self.watched = None;
     }
 
+    /// Drops the lists once there is no restart.
+    pub(crate) fn drop_lists(&mut self) {
+        self.snapshots = Snapshots::default();
+    }
+
     /// Records in the status what the restart under way has deleted, because it may not go on, or goes to the history.
     pub(crate) fn record_deletions(&self, status: &mut Status) {
         let Some(machine) = self.watched.as_ref().map(|watched| &watched.machine) else { return };

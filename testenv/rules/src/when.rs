@@ -93,10 +93,10 @@ pub fn a_loop_of_restarts_is_held(account: &Account<'_>) -> Result<(), String> {
             let mut starts: Vec<Start<'_>> = Vec::new();
             for (its, earlier) in before.iter().filter(|(its, _)| Some(its.at) > named_since) {
                 let same = earlier.changes.iter().find(|its| !its.revert && its.is_of_same(change));
-                starts.extend(same.map(|same| (*its, same)));
+                starts.extend(same.filter(|same| is_new(&starts, same)).map(|same| (*its, same)));
             }
             let Some(((last, _), wait)) = starts.last().zip(wait_after(&starts)) else { continue };
-            if !is_loop(wait, &starts, change) {
+            if !is_loop(wait, &starts, change) || !is_new(&starts, change) {
                 continue;
             }
             let due = begun_at(last).max(change.since).plus(Duration::from_secs(wait));
@@ -106,6 +106,11 @@ pub fn a_loop_of_restarts_is_held(account: &Account<'_>) -> Result<(), String> {
         }
     }
     Ok(())
+}
+
+/// Returns whether no restart has begun for this change, so that another one only goes on with it.
+fn is_new(starts: &[Start<'_>], change: &Change) -> bool {
+    starts.last().is_none_or(|(write, _)| change.observed_at >= begun_at(write))
 }
 
 /// Returns when the restart began that this write begins.

@@ -119,6 +119,12 @@ fn a_revert_of_one_source_counts_by_how_long_its_own_content_has_stood() {
         (desk.at(14).read_all("a=1 b=2"), desk.changes()),
         (Finding::Modified, "b=2:12-12:- a=1<:10-14:-".into())
     );
+    let mut crashed = settled("a b", "a=1 b=1");
+    crashed.policy.quiet_period = Duration::from_secs(60);
+    crashed.at(10).read_all("a=2 b=1");
+    crashed.at(60).read_all("a=2 b=2");
+    crashed.crash().at(65).read_all("a=2 b=2");
+    assert_eq!((crashed.at(80).read_all("a=1 b=2"), crashed.restart().changes.len()), (Finding::Modified, 2));
     let mut late = settled("a b", "a=1 b=1");
     late.at(10).read_all("a=2 b=1");
     late.at(100).read_all("a=2 b=2");
