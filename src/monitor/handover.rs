@@ -54,20 +54,20 @@ impl Claim {
             Some(restart) if restart.identity().as_deref() == Some(identity) => Self::Held,
             Some(restart) => {
                 let scope = restart.begun.as_ref().map_or(policy.pod_scope, |begun| begun.pod_scope);
-                // The lists would say it exactly.
-                let may_be_old = |change: &&Change| created <= change.observed_at.plus(SKEW);
-                let is_referred = |change: &&Change| scope == PodScope::Selected || refers(referred, &change.source);
-                let concerns = |change: &&Change| is_referred(change) && may_be_old(change);
-                let changes = restart.changes.iter().filter(concerns);
-                let (back, other): (Vec<&Change>, Vec<&Change>) = changes.partition(|change| change.revert);
+                let concerns = |change: &&Change| scope == PodScope::Selected || refers(referred, &change.source);
+                let (back, other): (Vec<&Change>, Vec<&Change>) =
+                    restart.changes.iter().filter(concerns).partition(|change| change.revert);
+                // Only the lists say which pods the restart replaces. It waits for no pod that somebody else holds.
+                let of_request = restart.request.iter().map(|request| request.observed_at);
+                let listed: Vec<ServerTime> = other.iter().map(|change| change.observed_at).chain(of_request).collect();
+                let (is_replaced, may_be) = (
+                    listed.iter().any(|at| created.plus(SKEW) < *at),
+                    listed.iter().any(|at| created <= at.plus(SKEW)),
+                );
                 match back.iter().map(|change| change.since).min() {
-                    // The one for other content replaces it, too.
-                    _ if restart.request.is_some() || !other.is_empty() => match restart.begun {
-                        Some(_) => Self::Held,
-                        None => Self::Over,
-                    },
-                    Some(since) => Self::Reverted(since),
-                    None => Self::Over,
+                    _ if is_replaced && restart.begun.is_some() => Self::Held,
+                    Some(since) if !may_be => Self::Reverted(since),
+                    _ => Self::Over,
                 }
             }
             None => Self::Over,

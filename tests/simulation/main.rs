@@ -597,7 +597,9 @@ fn observed_at_is_when_the_content_was_read(ledger: &Ledger, book: &Book) -> Res
                 return Err(format!("at {:?} no answer has this time and other content: {restart:?}", write.at));
             }
         }
-        if before.is_some_and(|before| before.observed_at() == restart.observed_at()) {
+        // What is left once another source went back was read before.
+        let is_left = |before: &Restart| restart.changes.last().is_some_and(|last| before.changes.contains(last));
+        if before.is_some_and(|before| before.observed_at() == restart.observed_at() || is_left(before)) {
             continue;
         }
         let asked = book

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use simulated_cluster::ledger::{Ledger, PodRecord};
 use simulated_cluster::network::Process::{First, Second};
 use simulated_cluster::network::{Fate, RequestKind};
-use simulated_cluster::state::{Owners, Pace};
+use simulated_cluster::state::{Owners, Pace, References};
 
 use crate::examples::{SETTINGS, play_well, spec, story};
 use crate::player::Played;
@@ -214,4 +214,26 @@ fn two_config_monitors_of_a_deployment_have_one_surge() {
     let moves = [Move::Spec(1, quarter), Move::Spec(1, one), STUCK, EDIT, Wait(20_000)];
     let story = Story { monitors: vec![(0, AT_ONCE), (0, AT_ONCE)], ..surging(&moves) };
     assert_eq!(events(&story).matches('+').count(), 1);
+}
+
+/// A request and a change have been taken over, in whose lists the pod is not. Nobody else would let it go.
+#[test]
+fn a_pod_that_is_in_no_list_of_the_restart_is_not_held_for_it() {
+    let begun = [
+        spec(Edit::MaxUnavailable(None)),
+        Request(First, RequestKind::Patch, 1, Fate::ProxyError),
+        Move::KillPod(2),
+        Wait(30_000),
+        EditContent(SETTINGS, 'b'),
+        Move::RejectPods(3),
+        spec(Edit::MaxSurge(Some(PodCount::Percent("40%")))),
+        Move::RequestRestart(0, 'x'),
+        Move::Until(Second, RequestKind::GetConfigMap, 3),
+    ];
+    let taken_over = [Scale(0, 1), EditContent(SETTINGS, 'c'), Wait(1000), spec(Edit::Referring(true)), RollOut];
+    let last = [EditContent(SETTINGS, 'b'), spec(Edit::QuietPeriod(3))];
+    let moves = [&begun[..], &taken_over, &last].concat();
+    let pace = Pace { creation: 0, readiness: 300, termination: 3000 };
+    let story = Story { seed: 21261033606, pace, owners: Owners::Odd, min_ready: 2, surges: true, ..story(&moves) };
+    play_well(&Story { monitors: vec![(0, Some(PodCount::Pods(1)))], references: References::ByPod, ..story });
 }
