@@ -957,6 +957,20 @@ fn canaries_pass_by_a_list() {
     play_well(&Story { pace: Pace { creation: 2000, readiness: 0, termination: 0 }, ..story(&moves) });
 }
 
+/// One of two sources goes back, and the pod of an owner that only the restart before has replaced is still terminating.
+#[test]
+fn a_revert_beside_another_change_counts_only_the_owners_of_its_own_pods() {
+    let stall = Watch(First, Watched::ConfigMaps, WatchFault::Stall);
+    let begun = [Wait(100_000), KillPod(4), EditSecondKey(OTHER, 'b'), Wait(3), stall];
+    let most = spec(Edit::MaxTotal(Some(PodCount::Pods(2))));
+    let rolled = [most, Wait(1500), Move::RollOut, EditLabels(SETTINGS), Until(First, RequestKind::GetConfigMap, 3)];
+    let selected = [spec(Edit::Select(Pods::NotBack)), EDIT, Wait(8000), EditContent(SETTINGS, 'a')];
+    let pace = Pace { creation: 700, readiness: 300, termination: 3000 };
+    let moves = [&begun[..], &rolled, &selected].concat();
+    let story = Story { seed: 21261058041, pace, skew: 3, nodes: -600, min_ready: 2, ..story(&moves) };
+    play_well(&Story { both: 1, ..story });
+}
+
 /// Exception 10: the successor of one pod becomes ready as labels and selector leave it to its owner.
 #[test]
 fn a_pod_that_is_not_selected_any_more_is_ready_since_its_slow_node_says() {

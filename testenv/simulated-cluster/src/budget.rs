@@ -68,7 +68,8 @@ impl ClusterState {
         let of_owner: usize = of_group.iter().map(|owner| missing(owner)).sum();
         let of_owner = of_owner.saturating_sub(allowed_of_owner(spec.max_unavailable.as_ref(), desired(&of_group)));
         // Of a revert, nobody knows here which pods are replaced, and by creation times the process counts every owner.
-        let is_unclear = grounds.by_times || status.begun().is_some_and(Restart::is_revert);
+        let has_reverted = |begun: &Restart| begun.changes.iter().any(|change| change.revert);
+        let is_unclear = grounds.by_times || status.begun().is_some_and(has_reverted);
         let Some(total) = spec.max_unavailable_total.as_ref().filter(|_| !is_unclear) else { return of_owner };
         // A pod stuck at one owner does not use the total of another.
         let of_total = |owner: &Workload| {
