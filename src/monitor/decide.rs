@@ -210,7 +210,8 @@ impl Quiet {
         self.content.1 = self.counts_from;
     }
 
-    /// Extends the quiet period after a further change of the content. A source without a change before has just left.
+    /// Extends the quiet period of this pending restart after a further change of the content, which alone is new to it. A
+    /// source without a change before has just left.
     fn extended_for(
         &self,
         restart: &Restart,
@@ -220,12 +221,13 @@ impl Quiet {
         now: Instant,
     ) -> Self {
         let mut extended = self.extended(contents, at, period, now);
-        for source in different(&self.content.0, contents) {
-            if restart.change(&source).is_none() || extended.fresh.contains_key(&source) {
-                extended.fresh.insert(source, now);
+        let differed: BTreeSet<SourceName> = different(&self.content.0, contents).collect();
+        for source in &differed {
+            if restart.change(source).is_none() || extended.fresh.contains_key(source) {
+                extended.fresh.insert(source.clone(), now);
             }
         }
-        extended
+        Self { differed: Some((at, differed)), ..extended }
     }
 
     /// Extends the quiet period after further other content in an interruption.
@@ -311,10 +313,11 @@ fn observe_settled(policy: &Policy, status: &Status, look: &Look, moment: Moment
     if is_recorded(next, &contents)? {
         return Ok((Finding::Unchanged, None));
     }
-    let mut quiet = Quiet::begin(&next.desired(), &contents, newest.at, moment.now);
-    quiet.fresh = different(&next.desired(), &contents).map(|source| (source, moment.now)).collect();
+    let (desired, none, now) = (next.desired(), Restart::default(), moment.now);
+    let quiet = Quiet::begin(&desired, &desired, newest.at, now);
+    let quiet = quiet.extended_for(&none, &contents, newest.at, policy.quiet_period, now);
     let since = left_at(policy, status, look, newest.at);
-    next.restart = Some(Box::new(following(next, &Restart::default(), &quiet, since)?));
+    next.restart = Some(Box::new(following(next, &none, &quiet, since)?));
     Ok((Finding::Modified, Some(quiet)))
 }
 
@@ -348,12 +351,8 @@ fn observe_pending(
         let seen = |quiet: Quiet| if is_read { quiet.seen(period, now) } else { quiet };
         return Ok((Finding::Unchanged, quiet.map(seen)));
     }
-    let mut begun = Quiet::begin(&desired, &contents, newest.at, now);
-    let new = different(&desired, &contents).filter(|source| restart.change(source).is_none());
-    begun.fresh = new.map(|source| (source, now)).collect();
-    let extended = quiet.map(|quiet| quiet.extended_for(&restart, &contents, newest.at, period, now));
-    // Only this change is new to the restart.
-    let mut extended = Quiet { differed: begun.differed.clone(), ..extended.unwrap_or(begun) };
+    let quiet = quiet.unwrap_or_else(|| Quiet::begin(&desired, &desired, newest.at, now));
+    let mut extended = quiet.extended_for(&restart, &contents, newest.at, period, now);
     // The other sources had not left by then.
     let left = left_at(policy, status, look, newest.at).max(restart.observed_at().min(newest.at));
     let following = following(next, &restart, &extended, left)?;

@@ -438,11 +438,11 @@ impl Ledger {
             .filter_map(|(book, Book { views, readings, .. })| {
                 let View { seen, changed, gone, read, .. } = views.get(&caller.life)?;
                 let (seen, changed, gone) = (Arc::clone(seen.as_ref()?), *changed, *gone);
-                let by_times = seen.status.begun().is_some_and(|begun| is_forgotten(begun, actor));
+                let by_times = seen.status.begun().is_some_and(|begun| actor.lacks_a_list_of(begun));
                 let mut changes = seen.status.restart.iter().flat_map(|restart| &restart.changes);
-                let is_known = |version: &String| !actor.forgotten.contains_key(version);
-                let is_since_known =
-                    changes.all(|change| change.since_pods_resource_version.as_ref().is_some_and(is_known));
+                let firsts =
+                    |change: &Change| change.since_pods_resource_version.as_ref().is_some_and(|it| actor.knows(it));
+                let is_since_known = changes.all(firsts);
                 let restart = seen.status.restart.as_ref().map(Restart::config_hash);
                 // By now others may have read other content, which this task does not know.
                 let is_of_it = |its: &&Reading| its.life == caller.life && Some(hash(its.content)) == restart;
@@ -772,7 +772,7 @@ impl Ledger {
         let desired = actor.desired.clone();
         // The list of a restart that begins may not have been written before.
         let by_times = [&write.before, &write.after].into_iter().filter_map(|status| status.restart.as_ref());
-        let by_times = by_times.filter(|restart| is_forgotten(restart, actor)).count() > 0;
+        let by_times = by_times.filter(|restart| actor.lacks_a_list_of(restart)).count() > 0;
         let book = &mut self.books[book];
         let Written { spec, before, after, alive } = write;
         let View { read, changed, known, .. } = &*book.views.entry(caller.life).or_default();
@@ -853,8 +853,7 @@ impl Ledger {
         let book = &self.books[grounds.book];
         let was_selected = |pod: &&usize| {
             let pod = &self.pods[**pod];
-            let is_known = |version: &String| !actor.forgotten.contains_key(version);
-            selection.matches(pod.labels_at(at)) && self.is_meant(pod, begun, is_known)
+            selection.matches(pod.labels_at(at)) && self.is_meant(pod, begun, |version| actor.knows(version))
         };
         let is_selected = |pod: &&usize| self.pods[**pod].was_selected(&grounds.seen.spec, at);
         let start = book.start_of(begun);
@@ -1068,6 +1067,18 @@ pub(crate) struct Written {
     pub before: Status,
     pub after: Status,
     pub alive: Vec<usize>,
+}
+
+impl Actor {
+    /// Returns whether the API server has not forgotten this list, as far as the task knows.
+    fn knows(&self, version: &str) -> bool {
+        !self.forgotten.contains_key(version)
+    }
+
+    /// Returns whether the task does not know which pods were in a list of a restart.
+    fn lacks_a_list_of(&self, restart: &Restart) -> bool {
+        restart.lists().any(|version| !self.knows(version))
+    }
 }
 
 impl View {
@@ -1648,11 +1659,6 @@ impl Write {
         };
         restart.changes.iter().map(of_change).chain(restart.request.iter().map(of_request)).collect()
     }
-}
-
-/// Returns whether a task does not know which pods were in a list of a restart.
-fn is_forgotten(restart: &Restart, actor: &Actor) -> bool {
-    restart.lists().any(|version| actor.forgotten.contains_key(version))
 }
 
 /// A completed restart, by the pods that it was about.
