@@ -21,7 +21,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tracing::info;
 
-use self::controller::Synced;
+use self::controller::{Settings, Synced};
 use self::election::Election;
 use self::kube::Uid;
 use self::kube::client::Client;
@@ -67,10 +67,11 @@ pub async fn run(options: Options, shutdown: CancellationToken) -> Result<End, B
     let (requests, deletions) = (request_concurrency.get().into(), delete_concurrency.get().into());
     let (transport, base) = KubectlProxy::at(proxy_url)?;
     let client = Client::new(Box::new(transport), base, requests, deletions, Arc::clone(&metrics), shutdown.clone());
-    let own_pod = pod_uid.as_deref().map(Uid::from);
+    let excluded = Arc::new(options.discover_exclude.into_iter().collect());
+    let settings = Settings { own_pod: pod_uid.as_deref().map(Uid::from), surges: surge, excluded };
     let (synced, receiver) = watch::channel(Synced::default());
     let work = async {
-        controller::run(client, namespaces, own_pod, surge, &synced, elected.clone()).await;
+        controller::run(client, namespaces, settings, &synced, elected.clone()).await;
         finished.cancel();
     };
     let lead = async {

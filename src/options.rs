@@ -76,6 +76,15 @@ pub struct Options {
     /// Hand pods over for spec.maxSurge. Needs the rights of the Component deploy/surge.
     #[arg(long, env = "CONFIGMONITOR_SURGE")]
     pub(crate) surge: bool,
+    /// Objects that spec.discover leaves out in all ConfigMonitors, because the platform adds them to pods.
+    #[arg(
+        long,
+        env = "CONFIGMONITOR_DISCOVER_EXCLUDE",
+        value_name = "NAME,...",
+        default_value = "kube-root-ca.crt,openshift-service-ca.crt,istio-ca-root-cert",
+        value_delimiter = ','
+    )]
+    pub(crate) discover_exclude: Vec<Arc<str>>,
     /// Address of the probes, /livez and /readyz, and of /metrics.
     #[arg(long, env = "CONFIGMONITOR_LISTEN", value_name = "ADDRESS:PORT", default_value = "0.0.0.0:8080")]
     pub(crate) listen: SocketAddr,

@@ -7,14 +7,15 @@ use std::time::Instant;
 
 use tracing::{info, warn};
 
+use super::Settings;
 use super::index::{Change, Index};
 use super::limits::Limits;
 use super::namespaces::{Namespaces, Selected};
 use super::shared::Shared;
 use super::watches::{Scope, Target, Update};
-use crate::kube::Uid;
 use crate::kube::client::Client;
-use crate::kube::objects::{MetadataOnly, Undecodable};
+use crate::kube::error::Error;
+use crate::kube::objects::{MetadataOnly, Undecodable, WholePod};
 use crate::kube::watch::Event;
 use crate::monitor::ConfigMonitor;
 use crate::monitor::content::Kind;
@@ -24,16 +25,16 @@ pub(crate) struct Dispatcher {
     namespaces: Namespaces,
     /// `None` without a selector.
     selected: Option<Selected>,
-    own_pod: Option<Uid>,
-    /// Whether pods may be handed over.
-    surges: bool,
+    settings: Settings,
     pub(crate) limits: Arc<Limits>,
     /// If all namespaces are watched, those with ConfigMonitors, and those whose last keepers stop: a new keeper there
     /// must know what they deleted.
     by_name: BTreeMap<Arc<str>, NamespaceState>,
-    /// Whether the right to watch all Secrets is missing, by the namespace of the watch. Then each named Secret has its
-    /// own watch, and the watch on all Secrets is retried.
-    one_by_one: BTreeMap<Option<Arc<str>>, bool>,
+    /// Why not all Secrets can be watched, by the namespace of the watch. Then each named Secret has its own watch, and
+    /// the watch on all Secrets is retried.
+    one_by_one: BTreeMap<Option<Arc<str>>, Option<Arc<Error>>>,
+    /// When pods in which sources are discovered must be listed anew.
+    relist_due: Option<Instant>,
 }
 
 struct NamespaceState {
@@ -47,17 +48,11 @@ pub(crate) struct Changes {
 }
 
 impl Dispatcher {
-    pub(crate) fn new(
-        client: Client,
-        namespaces: Namespaces,
-        own_pod: Option<Uid>,
-        surges: bool,
-        limits: Limits,
-    ) -> Self {
-        let one_by_one = namespaces.each().into_iter().map(|namespace| (namespace, false)).collect();
+    pub(crate) fn new(client: Client, namespaces: Namespaces, settings: Settings, limits: Limits) -> Self {
+        let one_by_one = namespaces.each().into_iter().map(|namespace| (namespace, None)).collect();
         let selected = namespaces.selector().map(|_| Selected::default());
         let (limits, by_name) = (Arc::new(limits), BTreeMap::new());
-        Self { client, namespaces, selected, own_pod, surges, limits, by_name, one_by_one }
+        Self { client, namespaces, selected, settings, limits, by_name, one_by_one, relist_due: None }
     }
 
     pub(crate) fn config_monitors(&self) -> usize {
@@ -65,57 +60,75 @@ impl Dispatcher {
     }
 
     /// Returns the watches that should be open. With a selector, ConfigMonitors wait for the namespaces.
-    pub(crate) fn scopes(&self) -> BTreeSet<Scope> {
+    pub(crate) fn scopes(&mut self) -> BTreeSet<Scope> {
         let are_known = self.selected.as_ref().is_none_or(Selected::are_known);
         let may_open =
             |scope: &Scope| are_known || !matches!(scope.target, Target::ConfigMonitors | Target::HandedOver);
-        let handed_over = self.namespaces.each().into_iter().filter(|_| self.surges);
+        let handed_over = self.namespaces.each().into_iter().filter(|_| self.settings.surges);
         let handed_over = handed_over.map(|namespace| Scope { namespace, target: Target::HandedOver });
-        self.namespaces.scopes().into_iter().chain(handed_over).filter(may_open).chain(self.secrets()).collect()
+        let always = self.namespaces.scopes().into_iter().chain(handed_over).filter(may_open);
+        let mut scopes: BTreeSet<Scope> = always.chain(self.secrets()).collect();
+        for (name, state) in &mut self.by_name {
+            let of_pods = state.index.selectors().map(|selector| of_pods(name, selector));
+            scopes.extend(of_pods);
+        }
+        scopes
     }
 
-    /// Returns when ConfigMonitors must be listed anew, because a namespace was selected.
+    /// Returns when something must be listed anew: ConfigMonitors, because a namespace was selected, or pods.
     pub(crate) fn list_due(&self) -> Option<Instant> {
-        self.selected.as_ref()?.list_due()
+        let of_monitors = self.selected.as_ref().and_then(Selected::list_due);
+        of_monitors.into_iter().chain(self.relist_due).min()
     }
 
-    /// Takes that ConfigMonitors are listed from now on.
-    pub(crate) fn list(&mut self, now: Instant) {
-        self.selected.iter_mut().for_each(|selected| selected.list(now));
+    /// Takes that these watches begin with a list from now on, because that is due.
+    pub(crate) fn list(&mut self, now: Instant) -> Vec<Scope> {
+        let mut scopes = Vec::new();
+        for selected in self.selected.iter_mut().filter(|selected| selected.list_due().is_some_and(|due| due <= now)) {
+            selected.list(now);
+            let everywhere = |target| Scope { namespace: None, target };
+            scopes.extend([Target::ConfigMonitors, Target::HandedOver].map(everywhere));
+        }
+        for (name, state) in &mut self.by_name {
+            scopes.extend(state.index.begin_relists(now).iter().map(|selector| of_pods(name, selector)));
+        }
+        self.relist_due = self.by_name.values().filter_map(|state| state.index.relist_due()).min();
+        scopes
     }
 
-    /// Returns the watches on Secrets that should be open: none while no ConfigMonitor names a Secret.
+    /// Returns the watches on Secrets that should be open: none while no Secret is a source.
     pub(crate) fn secrets(&self) -> impl Iterator<Item = Scope> {
-        let scopes_of = |(namespace, one_by_one): (&Option<Arc<str>>, &bool)| {
+        let scopes_of = |(namespace, one_by_one): (&Option<Arc<str>>, &Option<Arc<Error>>)| {
             let states = match namespace {
                 Some(only) => self.by_name.range(Arc::clone(only)..=Arc::clone(only)),
                 None => self.by_name.range::<Arc<str>, _>(..),
             };
-            let named = states.flat_map(|(name, state)| state.index.secrets().map(move |secret| (name, secret)));
-            let mut each = named
-                .map(|(name, secret)| Scope { namespace: Some(Arc::clone(name)), target: Target::One(secret.clone()) })
-                .peekable();
-            let all = each.peek().map(|_| Scope { namespace: namespace.clone(), target: Target::All(Kind::Secret) });
-            all.into_iter().chain(one_by_one.then_some(each).into_iter().flatten())
+            let has_some = states.clone().any(|(_, state)| state.index.has_secrets());
+            let all = has_some.then(|| Scope { namespace: namespace.clone(), target: Target::All(Kind::Secret) });
+            let named = states.flat_map(|(name, state)| state.index.named_secrets().map(move |secret| (name, secret)));
+            let each = named
+                .map(|(name, secret)| Scope { namespace: Some(Arc::clone(name)), target: Target::One(secret.clone()) });
+            all.into_iter().chain(one_by_one.as_ref().map(|_| each).into_iter().flatten())
         };
         self.one_by_one.iter().flat_map(scopes_of)
     }
 
-    /// Returns whether the watches on Secrets must change, and the changes for the keepers.
+    /// Returns whether other watches must be open, and the changes for the keepers.
     pub(crate) fn handle(&mut self, scope: &Scope, update: Update, now: Instant) -> (bool, Vec<Changes>) {
-        let mut secrets_changed = false;
+        let mut watches_changed = false;
         if let (Target::ConfigMonitors, Some(selected)) = (&scope.target, &mut self.selected) {
             selected.observe_monitors(&update);
         }
         if scope.target == Target::All(Kind::Secret)
             && let Some(one_by_one) = self.one_by_one.get_mut(&scope.namespace)
         {
-            let is_refused = match &update {
-                Update::Refused(Some(_)) => true,
-                Update::Source(Event::Synced) => false,
-                _ => *one_by_one,
-            };
-            secrets_changed = std::mem::replace(one_by_one, is_refused) != is_refused;
+            let was_refused = one_by_one.is_some();
+            match &update {
+                Update::Refused(Some(error)) => *one_by_one = Some(Arc::new(error.clone())),
+                Update::Source(Event::Synced) => *one_by_one = None,
+                _ => {}
+            }
+            watches_changed = one_by_one.is_some() != was_refused;
         }
         let touched = match update {
             Update::Monitor(event) => {
@@ -143,6 +156,15 @@ impl Dispatcher {
                     _ => Vec::new(),
                 })
             }
+            Update::Pods(event) => {
+                let Target::Selected(selector) = &scope.target else { return (watches_changed, Vec::new()) };
+                let own_pod = self.settings.own_pod.clone();
+                // The watch is of one namespace.
+                let namespace = |_: &mut WholePod| String::new();
+                self.dispatch(scope, event, namespace, |index, event| {
+                    index.handle_pods(selector, event, own_pod.as_ref(), now)
+                })
+            }
             Update::Refused(error) if self.keepers_report_refusal(scope) => {
                 self.in_each(self.within(scope), |index| index.handle_refusal(&scope.target, error.as_ref()))
             }
@@ -154,16 +176,18 @@ impl Dispatcher {
             if scope.target == Target::ConfigMonitors {
                 state.shared.handovers.ring_if_any();
             }
-            secrets_changed |= state.index.take_secrets_changed();
+            watches_changed |= state.index.take_watches_changed();
+            self.relist_due = self.relist_due.into_iter().chain(state.index.relist_due()).min();
             is_one_empty |= state.index.len() == 0;
             if !changes.is_empty() {
                 follow_ups.push(Changes { shared: Arc::clone(&state.shared), changes });
             }
         }
         if is_one_empty && scope.namespace.is_none() {
-            self.by_name.retain(|_, state| state.index.len() > 0 || Arc::strong_count(&state.shared) > 1);
+            let is_used = |state: &NamespaceState| state.index.len() > 0 || state.index.has_selectors();
+            self.by_name.retain(|_, state| is_used(state) || Arc::strong_count(&state.shared) > 1);
         }
-        (secrets_changed, follow_ups)
+        (watches_changed, follow_ups)
     }
 
     /// Stops the keepers of namespaces that have lost their labels.
@@ -196,8 +220,9 @@ impl Dispatcher {
     fn keepers_report_refusal(&self, scope: &Scope) -> bool {
         match scope.target {
             // Otherwise this watch is about to be closed.
-            Target::One(_) => self.one_by_one.get(&scope.namespace).or(self.one_by_one.get(&None)) == Some(&true),
-            Target::All(kind) => !kind.is_confidential() && self.one_by_one.len() > 1,
+            Target::One(_) => self.no_secrets(scope.namespace.as_ref()).is_some(),
+            Target::All(kind) => kind.is_confidential() || self.one_by_one.len() > 1,
+            Target::Selected(_) => true,
             Target::ConfigMonitors | Target::Namespaces(_) | Target::HandedOver => false,
         }
     }
@@ -245,15 +270,26 @@ impl Dispatcher {
         names.into_iter().map(handle_in).collect()
     }
 
+    /// Returns why not all Secrets of a namespace can be watched.
+    fn no_secrets(&self, namespace: Option<&Arc<str>>) -> Option<Arc<Error>> {
+        self.one_by_one.get(&namespace.cloned()).or(self.one_by_one.get(&None)).cloned().flatten()
+    }
+
     /// Creates the state if the namespace has none.
     fn state(&mut self, name: &Arc<str>) -> &mut NamespaceState {
+        let no_secrets = self.no_secrets(Some(name));
         let make = || {
-            let shared =
-                Shared::new(self.client.within(name), self.own_pod.clone(), self.surges, Arc::clone(&self.limits));
-            NamespaceState { index: Index::default(), shared: Arc::new(shared) }
+            let Settings { own_pod, surges, excluded } = self.settings.clone();
+            let shared = Shared::new(self.client.within(name), own_pod, surges, Arc::clone(&self.limits));
+            NamespaceState { index: Index::new(excluded, no_secrets), shared: Arc::new(shared) }
         };
         self.by_name.entry(Arc::clone(name)).or_insert_with(make)
     }
+}
+
+/// Returns the watch on the pods of a selector in which sources are discovered.
+fn of_pods(namespace: &Arc<str>, selector: &Arc<str>) -> Scope {
+    Scope { namespace: Some(Arc::clone(namespace)), target: Target::Selected(Arc::clone(selector)) }
 }
 
 fn warn_of_undecodable<T>(scope: &Scope, event: &Event<T>) {
@@ -275,7 +311,8 @@ mod tests {
     use tokio_util::sync::CancellationToken;
 
     fn dispatcher(namespaces: Namespaces) -> Dispatcher {
-        Dispatcher::new(Client::unconnected(), namespaces, None, false, Limits::new(CancellationToken::new()))
+        let limits = Limits::new(CancellationToken::new());
+        Dispatcher::new(Client::unconnected(), namespaces, Settings::default(), limits)
     }
 
     fn monitor(namespace: &str, uid: &str, source: &str) -> ConfigMonitor {

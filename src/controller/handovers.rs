@@ -118,7 +118,7 @@ async fn look_after(shared: &Shared) {
 async fn settle(shared: &Shared) -> Result<bool, Error> {
     let client = &shared.client;
     let labels = Some(SELECTS_HANDED_OVER.to_owned());
-    let selection = Selection { resource: PODS, labels, name: None, metadata_only: false };
+    let selection = Selection { resource: PODS, labels, fields: None, metadata_only: false };
     // Whoever may label pods may label many, and write much into them.
     let keep = |WholePod { pod, labels, spec }: WholePod| {
         let is_own = shared.own_pod.as_ref() == Some(&pod.uid);

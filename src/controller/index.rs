@@ -3,21 +3,22 @@
 //! A plain data structure without I/O: it turns events of the watches into changes for keepers. It stores nothing about
 //! objects that no ConfigMonitor refers to.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::latest::{Bell, Doorbell, Latest};
 use super::watches::Target;
 use crate::kube::error::Error;
-use crate::kube::objects::MetadataOnly;
+use crate::kube::objects::{MetadataOnly, WholePod};
 use crate::kube::unlisted::{Difference, Unlisted};
 use crate::kube::watch::Event;
 use crate::kube::{ResourceVersion, Uid};
 use crate::monitor::ConfigMonitor;
+use crate::monitor::discover::Found;
 use crate::monitor::source::SourceName;
 use crate::monitor::spec::Policy;
-use crate::monitor::status::has_baseline;
+use crate::monitor::status::{discovered, has_baseline};
 
 /// A change for a keeper.
 #[derive(Debug)]
@@ -38,17 +39,59 @@ pub(crate) struct Index {
     /// The ConfigMonitors that are new in the list in progress. Their keepers start when the list is complete, because
     /// a new ConfigMonitor may have the name of a deleted one.
     waiting: Vec<ConfigMonitor>,
-    secrets_changed: bool,
+    /// The pods that ConfigMonitors with `discover` select, by selector.
+    pods: BTreeMap<Arc<str>, SelectedPods>,
+    /// The names of objects that are never discovered.
+    excluded: Arc<BTreeSet<Arc<str>>>,
+    /// Why not all Secrets can be watched, so that edits of discovered ones would go unseen.
+    no_secrets: Option<Arc<Error>>,
+    watches_changed: bool,
 }
 
 #[derive(Debug)]
 struct KnownMonitor {
+    /// Those that the spec names come first.
     sources: Box<[SourceName]>,
+    named: usize,
+    /// Boxed, because most ConfigMonitors have none.
+    discovering: Option<Box<Discovering>>,
     generation: i64,
     baselined: bool,
     request: Option<Arc<str>>,
     listed: Option<ResourceVersion>,
 }
+
+/// A ConfigMonitor whose sources are read from pods.
+#[derive(Clone, Debug)]
+struct Discovering {
+    policy: Policy,
+    selector: Arc<str>,
+    /// The sources that the status has.
+    known: Vec<SourceName>,
+}
+
+/// What the pods of a selector refer to. Lives as long as the watch on them.
+#[derive(Debug)]
+struct SelectedPods {
+    /// `None` until the pods have been listed.
+    found: Option<Arc<Found>>,
+    /// By the list in progress.
+    listing: Arc<Found>,
+    /// When the last list began.
+    listed: Option<Instant>,
+    /// When the pods must be listed anew, because a source is gone: pods may have ceased to refer to it.
+    relist_at: Option<Instant>,
+    /// Whether that list is not complete yet.
+    is_awaited: bool,
+    /// Why the pods cannot be watched.
+    refused: Option<Arc<Error>>,
+    monitors: Vec<Uid>,
+}
+
+/// Pods are listed anew this long after a source is gone, when those that are replaced terminate, and no more often than
+/// this.
+const RELIST_AFTER: Duration = Duration::from_secs(1);
+const RELIST_PAUSE: Duration = Duration::from_secs(10);
 
 #[derive(Debug)]
 struct KnownSource {
@@ -60,6 +103,12 @@ struct KnownSource {
 }
 
 impl Index {
+    /// Creates the index of a namespace in which objects with the `excluded` names are never discovered. `no_secrets`: why
+    /// not all Secrets can be watched.
+    pub(crate) fn new(excluded: Arc<BTreeSet<Arc<str>>>, no_secrets: Option<Arc<Error>>) -> Self {
+        Self { excluded, no_secrets, ..Self::default() }
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.monitors.len()
     }
@@ -87,25 +136,123 @@ impl Index {
         }
     }
 
-    /// Returns whether the set of Secrets that ConfigMonitors refer to has changed since the previous call.
-    pub(crate) fn take_secrets_changed(&mut self) -> bool {
-        std::mem::take(&mut self.secrets_changed)
+    /// Returns whether the Secrets that are sources, or the selectors of pods to discover them, have changed since the
+    /// previous call.
+    pub(crate) fn take_watches_changed(&mut self) -> bool {
+        std::mem::take(&mut self.watches_changed)
     }
 
-    pub(crate) fn secrets(&self) -> impl Iterator<Item = &SourceName> {
-        self.sources.keys().filter(|name| name.kind.is_confidential())
+    pub(crate) fn has_secrets(&self) -> bool {
+        self.sources.keys().any(|name| name.kind.is_confidential())
+    }
+
+    /// Returns the Secrets that specs name.
+    pub(crate) fn named_secrets(&self) -> impl Iterator<Item = &SourceName> {
+        let named = self.monitors.values().flat_map(|monitor| &monitor.sources[..monitor.named]);
+        named.filter(|name| name.kind.is_confidential())
+    }
+
+    /// Returns the selectors of the pods in which sources are discovered. What is known of others goes along with their
+    /// watches, which are closed.
+    pub(crate) fn selectors(&mut self) -> impl Iterator<Item = &Arc<str>> {
+        self.pods.retain(|_, pods| !pods.monitors.is_empty());
+        self.pods.keys()
+    }
+
+    pub(crate) fn has_selectors(&self) -> bool {
+        !self.pods.is_empty()
+    }
+
+    /// Returns when pods must be listed anew.
+    pub(crate) fn relist_due(&self) -> Option<Instant> {
+        self.pods.values().filter_map(|pods| pods.relist_at).min()
+    }
+
+    /// Takes that the pods of the returned selectors are listed from now on, because that is due.
+    pub(crate) fn begin_relists(&mut self, now: Instant) -> Vec<Arc<str>> {
+        let is_due = |pods: &mut SelectedPods| pods.relist_at.take_if(|at| *at <= now).is_some();
+        self.pods.iter_mut().filter_map(|(selector, pods)| is_due(pods).then(|| Arc::clone(selector))).collect()
     }
 
     /// Forgets everything, and stops all keepers.
     pub(crate) fn clear(&mut self) -> Vec<Change> {
-        let secrets_changed = self.secrets_changed || self.secrets().next().is_some();
-        let before = std::mem::replace(self, Self { secrets_changed, ..Self::default() });
+        let watches_changed = self.watches_changed || self.has_secrets() || !self.pods.is_empty();
+        let mut pods = std::mem::take(&mut self.pods);
+        pods.values_mut().for_each(|pods| pods.monitors.clear());
+        let (excluded, no_secrets) = (Arc::clone(&self.excluded), self.no_secrets.clone());
+        let cleared = Self { watches_changed, pods, ..Self::new(excluded, no_secrets) };
+        let before = std::mem::replace(self, cleared);
         before.monitors.into_keys().map(Change::Stop).collect()
+    }
+
+    /// Handles an event of the watch on the pods of a selector.
+    pub(crate) fn handle_pods(
+        &mut self,
+        selector: &Arc<str>,
+        event: Event<WholePod>,
+        own_pod: Option<&Uid>,
+        now: Instant,
+    ) -> Vec<Change> {
+        let new = || Arc::new(Found::new(Arc::clone(selector), Arc::clone(&self.excluded)));
+        let Some(pods) = self.pods.get_mut(selector) else { return Vec::new() };
+        let is_news = match event {
+            Event::Reset => {
+                (pods.listing, pods.listed) = (new(), Some(now));
+                false
+            }
+            Event::Listed(Ok(WholePod { pod, spec, .. })) => {
+                Found::see(&mut pods.listing, &pod, spec.as_deref(), own_pod);
+                false
+            }
+            Event::Synced => {
+                let listed = Some(std::mem::replace(&mut pods.listing, new()));
+                let is_news = pods.found != listed || pods.is_awaited;
+                (pods.found, pods.is_awaited) = (listed, pods.relist_at.is_some());
+                is_news
+            }
+            Event::Applied(Ok(WholePod { pod, spec, .. })) => {
+                pods.found.as_mut().is_some_and(|found| Found::see(found, &pod, spec.as_deref(), own_pod))
+            }
+            // What a pod has referred to stays known for a while.
+            Event::Deleted(_) | Event::Listed(Err(_)) | Event::Applied(Err(_)) => false,
+        };
+        let monitors = if is_news { pods.monitors.clone() } else { Vec::new() };
+        for uid in &monitors {
+            if let Some(monitor) = self.monitors.get(uid) {
+                let named = monitor.sources[..monitor.named].to_vec();
+                let sources = self.sources_of(named, monitor.discovering.as_deref());
+                self.refer(uid, sources);
+            }
+        }
+        self.notify(monitors)
     }
 
     /// Handles the refusal of a watch on sources, or with `None` the end of the refusal.
     pub(crate) fn handle_refusal(&mut self, target: &Target, error: Option<&Error>) -> Vec<Change> {
-        let mut concerned = Vec::new();
+        let refused = error.map(|error| Arc::new(error.clone()));
+        let mut concerned: Vec<Uid> = Vec::new();
+        match target {
+            Target::Selected(selector) => {
+                let pods = self.pods.get_mut(selector).filter(|pods| pods.refused != refused);
+                let concerned = pods.map(|pods| {
+                    pods.refused = refused;
+                    pods.monitors.clone()
+                });
+                return self.notify(concerned.unwrap_or_default());
+            }
+            // Named ones have watches of their own then.
+            Target::All(kind) if kind.is_confidential() && error.is_some() => {
+                if self.no_secrets == refused {
+                    return Vec::new();
+                }
+                self.no_secrets = refused;
+                return self.notify(self.discovering().collect());
+            }
+            Target::All(kind) if kind.is_confidential() && self.no_secrets.take().is_some() => {
+                concerned.extend(self.discovering());
+            }
+            _ => {}
+        }
         let doorbell = error.map(|error| Doorbell::Refused(Box::new(error.clone())));
         let each: Vec<&mut KnownSource> = match target {
             Target::One(name) => self.sources.get_mut(name).into_iter().collect(),
@@ -120,6 +267,12 @@ impl Index {
             }
         }
         self.notify(concerned)
+    }
+
+    /// Returns the ConfigMonitors whose sources are read from pods.
+    fn discovering(&self) -> impl Iterator<Item = Uid> {
+        let discovering = self.monitors.iter().filter(|(_, monitor)| monitor.discovering.is_some());
+        discovering.map(|(uid, _)| uid.clone())
     }
 
     pub(crate) fn handle_source(&mut self, target: &Target, event: Event<MetadataOnly>, now: Instant) -> Vec<Change> {
@@ -141,33 +294,107 @@ impl Index {
     /// Returns whether the ConfigMonitor was known before.
     fn apply(&mut self, monitor: &ConfigMonitor, is_listed: bool) -> bool {
         let uid = &monitor.metadata.uid;
-        let policy = Policy::of(monitor.spec.as_deref());
-        let sources = policy.into_iter().flat_map(|policy| policy.sources).map(|source| self.shared(source.name));
-        let sources: Box<[SourceName]> = sources.collect();
+        let policy = Policy::of(monitor.spec.as_deref()).ok();
+        let named: Vec<SourceName> =
+            policy.iter().flat_map(|policy| &policy.sources).map(|source| source.name.clone()).collect();
+        let discovering = policy.filter(|policy| policy.discover.is_some()).map(|policy| {
+            let selector = policy.selector.to_query().into();
+            let known = monitor.status.as_deref().map_or(Vec::new(), discovered);
+            let known = known.into_iter().map(|name| self.shared(name)).collect();
+            Box::new(Discovering { policy, selector, known })
+        });
+        let selector = |discovering: &Discovering| Arc::clone(&discovering.selector);
+        let (now, before) = (
+            discovering.as_deref().map(selector),
+            self.monitors.get(uid).and_then(|before| before.discovering.as_deref()).map(selector),
+        );
+        if now != before {
+            self.unselect(uid, before.as_ref());
+            if let Some(selector) = &now {
+                self.select(uid, selector);
+            }
+        }
+        let count = named.len();
+        let sources = self.sources_of(named, discovering.as_deref());
         let listed = if is_listed {
             Some(monitor.metadata.resource_version.clone())
         } else {
             self.monitors.get(uid).and_then(|before| before.listed.clone())
         };
         let entry = KnownMonitor {
-            sources: sources.clone(),
+            sources: self.monitors.get(uid).map_or_else(Box::default, |before| before.sources.clone()),
+            named: count,
+            discovering,
             generation: monitor.metadata.generation,
             baselined: monitor.status.as_deref().is_some_and(has_baseline),
             request: monitor.metadata.annotations.restart_requested_at.clone(),
             listed,
         };
-        let before = self.monitors.insert(uid.clone(), entry);
-        let former = before.as_ref().map_or(&[][..], |before| &before.sources);
+        let is_known = self.monitors.insert(uid.clone(), entry).is_some();
+        self.refer(uid, sources);
+        is_known
+    }
+
+    /// Returns the sources of a ConfigMonitor: those that its spec names, and those that are discovered.
+    fn sources_of(&self, named: Vec<SourceName>, discovering: Option<&Discovering>) -> Box<[SourceName]> {
+        let all = match discovering {
+            None => named,
+            Some(Discovering { policy, selector, known }) => {
+                match self.pods.get(selector).and_then(|pods| pods.found.as_ref()) {
+                    Some(found) => {
+                        let mut policy = policy.clone();
+                        policy.discover(found, known, true);
+                        policy.sources.into_iter().map(|source| source.name).collect()
+                    }
+                    None => {
+                        let known = known.iter().filter(|source| !named.contains(source)).cloned();
+                        named.iter().cloned().chain(known).collect()
+                    }
+                }
+            }
+        };
+        all.into_iter().map(|name| self.shared(name)).collect()
+    }
+
+    /// Takes that a ConfigMonitor refers to these sources, and to no others.
+    fn refer(&mut self, uid: &Uid, sources: Box<[SourceName]>) {
+        let Some(monitor) = self.monitors.get_mut(uid) else { return };
+        let former = std::mem::replace(&mut monitor.sources, sources.clone());
         for source in former.iter().filter(|source| !sources.contains(source)) {
             self.unrefer(source, uid);
         }
         for source in sources.iter().filter(|source| !former.contains(source)) {
-            self.secrets_changed |= source.kind.is_confidential() && !self.sources.contains_key(source);
+            self.watches_changed |= source.kind.is_confidential() && !self.sources.contains_key(source);
             let monitors = &mut self.sources.entry(source.clone()).or_insert_with(|| KnownSource::new(source)).monitors;
             monitors.reserve_exact(usize::from(monitors.is_empty()));
             monitors.push(uid.clone());
         }
-        before.is_some()
+    }
+
+    fn select(&mut self, uid: &Uid, selector: &Arc<str>) {
+        let excluded = &self.excluded;
+        let pods = self.pods.entry(Arc::clone(selector)).or_insert_with(|| {
+            self.watches_changed = true;
+            let listing = Arc::new(Found::new(Arc::clone(selector), Arc::clone(excluded)));
+            SelectedPods {
+                found: None,
+                listing,
+                listed: None,
+                relist_at: None,
+                is_awaited: false,
+                refused: None,
+                monitors: Vec::new(),
+            }
+        });
+        pods.monitors.push(uid.clone());
+    }
+
+    fn unselect(&mut self, uid: &Uid, selector: Option<&Arc<str>>) {
+        let Some(selector) = selector else { return };
+        if let Some(pods) = self.pods.get_mut(selector) {
+            pods.monitors.retain(|monitor| monitor != uid);
+            self.watches_changed |= pods.monitors.is_empty();
+        }
     }
 
     /// Returns the name as the index holds it, so that each name is stored once.
@@ -189,6 +416,7 @@ impl Index {
         for source in &entry.sources {
             self.unrefer(source, uid);
         }
+        self.unselect(uid, entry.discovering.as_ref().map(|discovering| &discovering.selector));
         Some(Change::Stop(uid.clone()))
     }
 
@@ -196,7 +424,7 @@ impl Index {
         if let Some(entry) = self.sources.get_mut(source) {
             entry.monitors.retain(|monitor| monitor != uid);
             if entry.monitors.is_empty() {
-                self.secrets_changed |= source.kind.is_confidential();
+                self.watches_changed |= source.kind.is_confidential();
                 self.sources.remove(source);
                 self.unlisted_sources.remove(&Target::One(source.clone()));
             }
@@ -207,8 +435,20 @@ impl Index {
     fn ring(&mut self, source: &SourceName, doorbell: Doorbell, now: Instant) -> Vec<Change> {
         let is_new = |entry: &&mut KnownSource| doorbell == Doorbell::Gone || entry.bell.doorbell != doorbell;
         let Some(entry) = self.sources.get_mut(source).filter(is_new) else { return Vec::new() };
+        let is_gone = doorbell == Doorbell::Gone;
         entry.bell = Arc::new(Bell { source: entry.bell.source.clone(), doorbell, rung: Some(now) });
         let monitors = entry.monitors.clone();
+        let discovering = monitors
+            .iter()
+            .filter_map(|uid| self.monitors.get(uid))
+            .filter(|monitor| is_gone && !monitor.sources[..monitor.named].contains(source));
+        for discovering in discovering.filter_map(|monitor| monitor.discovering.as_ref()) {
+            if let Some(pods) = self.pods.get_mut(&discovering.selector) {
+                let earliest = pods.listed.map(|listed| listed + RELIST_PAUSE);
+                pods.relist_at = pods.relist_at.or_else(|| earliest.max(Some(now + RELIST_AFTER)));
+                pods.is_awaited = true;
+            }
+        }
         self.notify(monitors)
     }
 
@@ -217,13 +457,22 @@ impl Index {
     }
 
     fn latest(&self, uid: &Uid) -> Option<Latest> {
-        let KnownMonitor { sources, generation, baselined, request, listed } = self.monitors.get(uid)?;
+        let KnownMonitor { sources, discovering, generation, baselined, request, listed, .. } =
+            self.monitors.get(uid)?;
         let bell = |source: &SourceName| {
             let KnownSource { bell, refused, .. } = self.sources.get(source)?;
             Some(Arc::clone(refused.as_ref().unwrap_or(bell)))
         };
+        let pods = discovering.as_ref().and_then(|discovering| self.pods.get(&discovering.selector));
+        let found = pods.and_then(|pods| match (&pods.refused, &pods.found) {
+            (Some(error), _) => Some(Err(Arc::clone(error))),
+            (None, found) => found.clone().map(Ok),
+        });
+        let awaits_pods = pods.is_some_and(|pods| pods.is_awaited);
         let (generation, baselined, listed, request) = (*generation, *baselined, listed.clone(), request.clone());
-        Some(Latest { generation, baselined, request, listed, sources: sources.iter().filter_map(bell).collect() })
+        let sources = sources.iter().filter_map(bell).collect();
+        let no_secrets = self.no_secrets.clone().filter(|_| discovering.is_some());
+        Some(Latest { generation, baselined, request, listed, sources, found, awaits_pods, no_secrets })
     }
 }
 

@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use crate::kube::ResourceVersion;
 use crate::kube::error::Error;
+use crate::monitor::discover::Found;
 use crate::monitor::source::SourceName;
 
 /// What the watches say about a source that may not have been read yet.
@@ -33,6 +34,13 @@ pub(crate) struct Latest {
     pub(crate) listed: Option<ResourceVersion>,
     /// The keeper may already have read a spec that names other sources.
     pub(crate) sources: Box<[Arc<Bell>]>,
+    /// The objects to which the selected pods refer, or why these cannot be watched. `None` until they have been listed, and
+    /// if the spec does not ask for it.
+    pub(crate) found: Option<Result<Arc<Found>, Arc<Error>>>,
+    /// A source is gone, and the pods are about to be listed anew, which may not refer to it any more.
+    pub(crate) awaits_pods: bool,
+    /// Why edits of discovered Secrets would go unseen.
+    pub(crate) no_secrets: Option<Arc<Error>>,
 }
 
 /// The doorbell of a source, which the keepers of all ConfigMonitors that refer to it share.

@@ -43,7 +43,7 @@ use self::limits::Limits;
 use self::memory::Memory;
 pub use self::namespaces::{Excluded, NamespaceSelector, Namespaces};
 use self::shared::Shared;
-use self::watches::{Scope, Target, Update, Watches};
+use self::watches::{Scope, Update, Watches};
 use crate::kube::Uid;
 use crate::kube::backoff::Backoff;
 use crate::kube::client::Client;
@@ -80,9 +80,12 @@ impl Synced {
             Update::Monitor(Event::Synced)
             | Update::Source(Event::Synced)
             | Update::Namespace(Event::Synced)
-            | Update::HandedOver(Event::Synced) => !std::mem::replace(is_synced, true),
+            | Update::HandedOver(Event::Synced)
+            | Update::Pods(Event::Synced) => !std::mem::replace(is_synced, true),
             Update::Refused(error) => std::mem::replace(is_refused, error.is_some()) != error.is_some(),
-            Update::Monitor(_) | Update::Source(_) | Update::Namespace(_) | Update::HandedOver(_) => false,
+            Update::Monitor(_) | Update::Source(_) | Update::Namespace(_) | Update::HandedOver(_) | Update::Pods(_) => {
+                false
+            }
         }
     }
 
@@ -136,23 +139,33 @@ struct Ended {
     signal: CancellationToken,
 }
 
+/// What the flags say about the ConfigMonitors of all namespaces.
+#[derive(Clone, Debug, Default)]
+pub struct Settings {
+    /// The operator's own pod, which is never deleted.
+    pub own_pod: Option<Uid>,
+    /// Whether pods may be handed over.
+    pub surges: bool,
+    /// The names of objects that are never discovered.
+    pub excluded: Arc<BTreeSet<Arc<str>>>,
+}
+
 /// Runs until the client is stopped, and reports the state of the watches in `synced`. Until `elected` is cancelled,
-/// only watches are open. With `surges`, pods may be handed over.
+/// only watches are open.
 pub async fn run(
     client: Client,
     namespaces: Namespaces,
-    own_pod: Option<Uid>,
-    surges: bool,
+    settings: Settings,
     synced: &watch::Sender<Synced>,
     elected: CancellationToken,
 ) {
     let client = if namespaces.are_several() { client.divided() } else { client };
     synced.send_replace(Synced::of(&namespaces.scopes()));
-    let mut dispatcher = Dispatcher::new(client.clone(), namespaces, own_pod, surges, Limits::new(elected));
+    let mut dispatcher = Dispatcher::new(client.clone(), namespaces, settings, Limits::new(elected));
     let mut watches = Watches::new(client.clone());
     watches.set(&dispatcher.scopes());
     let mut keepers = Keepers::new(client.clone());
-    let (mut is_complete, mut secrets_changed) = (false, false);
+    let (mut is_complete, mut watches_changed) = (false, false);
     loop {
         let list_due = dispatcher.list_due();
         tokio::select! {
@@ -161,24 +174,21 @@ pub async fn run(
             Some(_) = keepers.tasks.join_next() => {}
             (scope, update) = watches.next() => {
                 let is_news = synced.send_if_modified(|synced| synced.observe(&scope, &update));
-                let (other_secrets, changes) = dispatcher.handle(&scope, update, timer_now());
+                let (others, changes) = dispatcher.handle(&scope, update, timer_now());
                 if is_news && !is_complete && synced.borrow().is_complete() {
                     is_complete = true;
                     info!(config_monitors = dispatcher.config_monitors(), "synced");
                 }
                 changes.into_iter().for_each(|changes| keepers.apply(changes));
-                secrets_changed |= other_secrets;
+                watches_changed |= others;
             }
             // Last, after all pending updates: one list may name thousands of Secrets.
-            () = std::future::ready(()), if secrets_changed => {
+            () = std::future::ready(()), if watches_changed => {
                 watches.set(&dispatcher.scopes());
-                secrets_changed = false;
+                watches_changed = false;
             }
             () = sleep_until(list_due.unwrap_or_else(timer_now).into()), if list_due.is_some() => {
-                dispatcher.list(timer_now());
-                for target in [Target::ConfigMonitors, Target::HandedOver] {
-                    watches.close(&Scope { namespace: None, target });
-                }
+                dispatcher.list(timer_now()).iter().for_each(|scope| watches.close(scope));
                 watches.set(&dispatcher.scopes());
             }
         }
@@ -302,7 +312,9 @@ mod tests {
             let update = match scope.target {
                 Target::ConfigMonitors => Update::Monitor(Event::Synced),
                 Target::Namespaces(_) => Update::Namespace(Event::Synced),
-                Target::All(_) | Target::One(_) | Target::HandedOver => Update::Source(Event::Synced),
+                Target::All(_) | Target::One(_) | Target::HandedOver | Target::Selected(_) => {
+                    Update::Source(Event::Synced)
+                }
             };
             assert!(synced.observe(scope, &update) && !synced.observe(scope, &update));
         }

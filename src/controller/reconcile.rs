@@ -19,7 +19,9 @@ use super::shared::Selected;
 use super::step::{Step, quiet_period};
 use crate::kube::error::{Cause, Error};
 use crate::metrics::MonitorState;
-use crate::monitor::decide::{Decision, Finding, Look, Moment, Observed, Quiet, decide, interruption, observe};
+use crate::monitor::decide::{
+    Decision, Finding, Look, Moment, Observed, Quiet, decide, forgets_after, interruption, observe,
+};
 use crate::monitor::notice::{self, Notice};
 use crate::monitor::reason::{Holds, Reason};
 use crate::monitor::report::{self, Situation};
@@ -61,7 +63,29 @@ impl Reconciler {
             _ => Selected::new(shared, uid, name, &policy.selector),
         });
         match policy {
-            Ok(policy) => self.reconcile_spec(&policy, status, &latest, scheduling).await,
+            Ok(mut policy) => {
+                if policy.discover.is_some() {
+                    self.memory.awaits_pods = latest.awaits_pods;
+                    // The keeper may have read another selector than the index.
+                    let found = latest.found.as_ref().filter(|found| {
+                        found.as_ref().map_or(true, |found| *found.selector == policy.selector.to_query())
+                    });
+                    let known = status.sources.iter().filter(|known| known.discovered).map(|known| &known.name);
+                    match found {
+                        Some(Ok(found)) => policy.discover(found, known, latest.no_secrets.is_none()),
+                        Some(Err(error)) => {
+                            self.restarts.hold();
+                            return Err((**error).clone());
+                        }
+                        None => {
+                            scheduling.end_turn();
+                            self.restarts.hold();
+                            return Ok(Requeue::At(None));
+                        }
+                    }
+                }
+                self.reconcile_spec(&policy, status, &latest, scheduling).await
+            }
             Err(text) => {
                 scheduling.end_turn();
                 self.restarts.record_deletions(&mut status);
@@ -120,8 +144,10 @@ impl Reconciler {
                 self.restarts.drop_lists();
             }
             if let Ok(Requeue::At(until)) = &mut requeue {
-                let count_at = self.recount.schedule(counted, status.pods, timer_now());
-                *until = until.iter().copied().chain(count_at).chain(interruption).min();
+                let now = timer_now();
+                let count_at = self.recount.schedule(counted, status.pods, now);
+                let forget_at = forgets_after(status, self.context.client.server_now()).map(|after| now + after);
+                *until = until.iter().copied().chain(count_at).chain(interruption).chain(forget_at).min();
             }
         }
         self.context.publish(&notices, &self.memory.uids()).await;

@@ -5,6 +5,7 @@ use super::memory::{Confirmation, Confirmed, Memory};
 use super::scheduling::Scheduling;
 use crate::kube::error::Error;
 use crate::monitor::report::Situation;
+use crate::monitor::source::SourceName;
 use crate::monitor::spec::Policy;
 use crate::monitor::status::Status;
 
@@ -26,9 +27,19 @@ impl Step<'_> {
     }
 
     pub(crate) async fn report_settled(&mut self) -> Result<(), Error> {
+        let missing: Vec<SourceName> = self.memory.missing_discovered().into_iter().collect();
         let missing_keys = self.memory.missing_keys();
-        let selector = &self.policy.selector;
-        self.update_status(&Situation::Settled { selector, missing_keys: missing_keys.as_deref() }).await
+        let Policy { selector, sources, surplus, unwatched, .. } = self.policy;
+        let situation = match surplus {
+            _ if !missing.is_empty() && !self.memory.awaits_pods => Situation::SourceNotFound(&missing),
+            Some(first) => Situation::TooManySources(first),
+            None if !unwatched.is_empty() => Situation::SecretsNotWatched(unwatched.len()),
+            None => {
+                let (missing_keys, has_sources) = (missing_keys.as_deref(), !sources.is_empty());
+                Situation::Settled { selector, missing_keys, has_sources }
+            }
+        };
+        self.update_status(&situation).await
     }
 
     pub(crate) async fn intend(&mut self, situation: &Situation<'_>) -> Result<Confirmed, Error> {

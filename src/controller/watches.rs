@@ -12,7 +12,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use crate::kube::client::Client;
 use crate::kube::error::{Cause, Error};
 use crate::kube::list::Selection;
-use crate::kube::objects::{MetadataOnly, SELECTS_HANDED_OVER};
+use crate::kube::objects::{MetadataOnly, SELECTS_HANDED_OVER, WholePod};
 use crate::kube::watch::{Event, watch};
 use crate::kube::{Action, NAMESPACES, PODS, Resource};
 use crate::monitor::content::Kind;
@@ -21,16 +21,38 @@ use crate::monitor::{CONFIG_MONITORS, ConfigMonitor};
 
 /// The interval at which the watch on all Secrets is retried while its right is missing. The right may be missing on
 /// purpose.
-const ASK_AGAIN_AFTER: Duration = Duration::from_secs(600);
+const ASK_AGAIN_AFTER: Duration = Duration::from_secs(60);
 
-/// The maximum number of open watches on single objects: each takes a connection.
-const MAX_SINGLE_WATCHES: usize = 256;
+/// The pods that have not finished.
+const UNFINISHED: &str = "status.phase!=Succeeded,status.phase!=Failed";
 
-/// The maximum number of watches on single objects, open or refused: a refused one asks again every half a minute.
-const MAX_ASKED: usize = 1024;
+/// What a tenant can multiply.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Class {
+    /// Watches on single objects.
+    Single,
+    /// Watches on the pods of a selector.
+    Selected,
+}
 
-/// The maximum number of watches on single objects of a namespace, open or refused. It leaves some to the others.
-const MAX_ASKED_PER_NAMESPACE: usize = 32;
+/// How many watches of a class there may be.
+struct Most {
+    /// How many may be open: each takes a connection.
+    open: usize,
+    /// How many may be open or refused: a refused one asks again every half a minute.
+    asked: usize,
+    /// Of these, how many of a namespace. It leaves some to the others.
+    asked_of_namespace: usize,
+}
+
+impl Class {
+    fn most(self) -> Most {
+        match self {
+            Self::Single => Most { open: 256, asked: 1024, asked_of_namespace: 32 },
+            Self::Selected => Most { open: 512, asked: 1024, asked_of_namespace: 64 },
+        }
+    }
+}
 
 /// What one watch covers.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -49,6 +71,8 @@ pub(crate) enum Target {
     All(Kind),
     /// The pods that are handed over.
     HandedOver,
+    /// The pods with these labels that have not finished, in which sources are discovered.
+    Selected(Arc<str>),
     /// One object, for a Role that names objects (`resourceNames`).
     One(SourceName),
 }
@@ -57,7 +81,7 @@ impl Target {
     /// `None` for what is no source.
     pub(crate) fn kind(&self) -> Option<Kind> {
         match self {
-            Self::ConfigMonitors | Self::Namespaces(_) | Self::HandedOver => None,
+            Self::ConfigMonitors | Self::Namespaces(_) | Self::HandedOver | Self::Selected(_) => None,
             Self::All(kind) => Some(*kind),
             Self::One(source) => Some(source.kind),
         }
@@ -65,7 +89,7 @@ impl Target {
 
     pub(crate) fn covers(&self, source: &SourceName) -> bool {
         match self {
-            Self::ConfigMonitors | Self::Namespaces(_) | Self::HandedOver => false,
+            Self::ConfigMonitors | Self::Namespaces(_) | Self::HandedOver | Self::Selected(_) => false,
             Self::All(kind) => source.kind == *kind,
             Self::One(only) => only == source,
         }
@@ -76,7 +100,7 @@ impl Target {
             Self::ConfigMonitors => CONFIG_MONITORS,
             Self::Namespaces(_) => NAMESPACES,
             Self::All(kind) => kind.resource(),
-            Self::HandedOver => PODS,
+            Self::HandedOver | Self::Selected(_) => PODS,
             Self::One(source) => source.kind.resource(),
         }
     }
@@ -87,6 +111,7 @@ pub(crate) enum Update {
     Source(Event<MetadataOnly>),
     Namespace(Event<MetadataOnly>),
     HandedOver(Event<MetadataOnly>),
+    Pods(Event<WholePod>),
     /// The right to list or to watch is missing. `None`: the right has been granted.
     Refused(Option<Error>),
 }
@@ -104,13 +129,16 @@ enum State {
     Open(DropGuard),
     /// The right is missing. It is asked for again and again.
     Refused(DropGuard),
-    /// There are too many watches on single objects for this one, which has met this bound.
+    /// There are too many watches of its class for this one, which has met this bound.
     Waiting(Option<Bound>),
 }
 
-/// The places that watches on single objects take.
+/// The places that watches of each class take.
 #[derive(Default)]
-struct Places {
+struct Places(BTreeMap<Class, Taken>);
+
+#[derive(Default)]
+struct Taken {
     open: usize,
     asked: usize,
     asked_of_namespace: BTreeMap<Option<Arc<str>>, usize>,
@@ -124,8 +152,13 @@ enum Bound {
 }
 
 impl Scope {
-    fn is_single(&self) -> bool {
-        matches!(self.target, Target::One(_))
+    /// `None` if there are few such watches.
+    fn class(&self) -> Option<Class> {
+        match self.target {
+            Target::One(_) => Some(Class::Single),
+            Target::Selected(_) => Some(Class::Selected),
+            Target::ConfigMonitors | Target::Namespaces(_) | Target::All(_) | Target::HandedOver => None,
+        }
     }
 }
 
@@ -137,24 +170,26 @@ impl Places {
     }
 
     fn count(&mut self, scope: &Scope, state: &State) {
-        if scope.is_single() && !matches!(state, State::Waiting(_)) {
-            *self.asked_of_namespace.entry(scope.namespace.clone()).or_default() += 1;
-            self.asked += 1;
-            self.open += usize::from(matches!(state, State::Open(_)));
+        if let Some(class) = scope.class()
+            && !matches!(state, State::Waiting(_))
+        {
+            let taken = self.0.entry(class).or_default();
+            *taken.asked_of_namespace.entry(scope.namespace.clone()).or_default() += 1;
+            taken.asked += 1;
+            taken.open += usize::from(matches!(state, State::Open(_)));
         }
     }
 
     /// Returns the bound that leaves no place for one more watch.
     fn bound(&self, scope: &Scope) -> Option<Bound> {
-        let of_namespace = self.asked_of_namespace.get(&scope.namespace).copied().unwrap_or_default();
-        if !scope.is_single() {
-            None
-        } else if of_namespace >= MAX_ASKED_PER_NAMESPACE {
+        let class = scope.class()?;
+        let (most, taken) = (class.most(), self.0.get(&class)?);
+        if taken.asked_of_namespace.get(&scope.namespace).is_some_and(|asked| *asked >= most.asked_of_namespace) {
             Some(Bound::OfNamespace)
-        } else if self.open >= MAX_SINGLE_WATCHES {
+        } else if taken.open >= most.open {
             Some(Bound::OfProcess)
         } else {
-            (self.asked >= MAX_ASKED).then_some(Bound::Asked)
+            (taken.asked >= most.asked).then_some(Bound::Asked)
         }
     }
 }
@@ -221,7 +256,7 @@ impl Watches {
     /// takes a place, if there is one.
     fn take(&mut self, scope: &Scope, update: Update) -> Update {
         let Update::Refused(refusal) = &update else { return update };
-        let Some(state) = self.watches.get_mut(scope).filter(|_| scope.is_single()) else { return update };
+        let Some(state) = self.watches.get_mut(scope).filter(|_| scope.class().is_some()) else { return update };
         match (refusal.is_some(), std::mem::replace(state, State::Waiting(None))) {
             (true, State::Open(guard)) => {
                 *state = State::Refused(guard);
@@ -246,17 +281,18 @@ impl Watches {
 
 fn updates(client: Client, scope: Scope, stop: CancellationToken) -> BoxStream<'static, (Scope, Update)> {
     let client = scope.namespace.as_ref().map_or_else(|| client.clone(), |namespace| client.within(namespace));
-    let (labels, name) = match &scope.target {
+    let (labels, fields) = match &scope.target {
         Target::ConfigMonitors | Target::All(_) => (None, None),
         Target::Namespaces(labels) => (Some(labels.to_string()), None),
         Target::HandedOver => (Some(SELECTS_HANDED_OVER.to_owned()), None),
-        Target::One(source) => (None, Some(source.name.clone())),
+        Target::Selected(labels) => (Some(labels.to_string()), Some(UNFINISHED.into())),
+        Target::One(source) => (None, Some(format!("metadata.name={}", source.name).into())),
     };
     let selection = Selection {
         resource: scope.target.resource(),
         labels,
-        name,
-        metadata_only: scope.target != Target::ConfigMonitors,
+        fields,
+        metadata_only: !matches!(scope.target, Target::ConfigMonitors | Target::Selected(_)),
     };
     let soon = Duration::ZERO;
     let updates = match &scope.target {
@@ -267,9 +303,12 @@ fn updates(client: Client, scope: Scope, stop: CancellationToken) -> BoxStream<'
             with_refusals(client, selection, after_refusal, Update::Source)
         }
         Target::HandedOver => with_refusals(client, selection, soon, Update::HandedOver),
-        // There may have been no room for this watch before.
+        // There may have been no room for these watches before.
         Target::One(_) => {
             stream::iter([Update::Refused(None)]).chain(with_refusals(client, selection, soon, Update::Source)).boxed()
+        }
+        Target::Selected(_) => {
+            stream::iter([Update::Refused(None)]).chain(with_refusals(client, selection, soon, Update::Pods)).boxed()
         }
     };
     updates.map(move |update| (scope.clone(), update)).take_until(stop.cancelled_owned()).boxed()
@@ -277,13 +316,19 @@ fn updates(client: Client, scope: Scope, stop: CancellationToken) -> BoxStream<'
 
 fn no_room(scope: &Scope, bound: Bound) -> Update {
     let (resource, plural) = (scope.target.resource(), scope.target.resource().plural);
-    let bound = match bound {
-        Bound::OfNamespace => format!("at most {MAX_ASKED_PER_NAMESPACE} {plural} of a namespace"),
-        Bound::OfProcess => format!("at most {MAX_SINGLE_WATCHES} {plural}"),
-        Bound::Asked => format!("at most {MAX_ASKED} {plural}, with those that are refused,"),
+    let Some(class) = scope.class() else { return Update::Refused(None) };
+    let Most { open, asked, asked_of_namespace } = class.most();
+    let (what, advice) = match class {
+        Class::Single => (plural, format!("be watched one by one; grant list and watch on all {plural}")),
+        Class::Selected => ("selectors", "discover sources; let ConfigMonitors share a podSelector".to_owned()),
     };
-    let what = format!("{bound} can be watched one by one; grant list and watch on all {plural}");
-    Update::Refused(Some(Action::new("watch", resource).failed(Cause::Forbidden(what))))
+    let bound = match bound {
+        Bound::OfNamespace => format!("at most {asked_of_namespace} {what} of a namespace"),
+        Bound::OfProcess => format!("at most {open} {what}"),
+        Bound::Asked => format!("at most {asked} {what}, with those that are refused,"),
+    };
+    let text = format!("{bound} can {advice}");
+    Update::Refused(Some(Action::new("watch", resource).failed(Cause::Forbidden(text))))
 }
 
 fn with_refusals<T: serde::de::DeserializeOwned + Send + 'static>(
@@ -384,5 +429,26 @@ mod tests {
             watches.take(&scope, refused());
         }
         assert_eq!(watches.states(), [0, 1024, 256]);
+    }
+
+    #[tokio::test]
+    async fn a_namespace_discovers_sources_for_few_selectors_and_leaves_watches_to_another() {
+        let mut watches = watches();
+        let selected = |namespace: usize, number: usize| Scope {
+            namespace: Some(format!("n{namespace}").into()),
+            target: Target::Selected(format!("app={number:03}").into()),
+        };
+        let scopes: BTreeSet<Scope> =
+            (0..9).flat_map(|namespace| (0..65).map(move |number| selected(namespace, number))).collect();
+        watches.set(&scopes);
+        assert_eq!(watches.states(), [512, 0, 9 * 65 - 512]);
+        let mut told = BTreeMap::new();
+        while let Some((scope, update)) = watches.next().now_or_never() {
+            if let Update::Refused(Some(error)) = update {
+                told.insert(scope, error.to_string());
+            }
+        }
+        assert!(told[&selected(0, 64)].contains("at most 64 selectors of a namespace"), "{told:?}");
+        assert!(told[&selected(8, 0)].contains("at most 512 selectors can"), "{told:?}");
     }
 }

@@ -64,9 +64,9 @@ pub struct Selection {
     pub resource: Resource,
     /// A label selector. None selects all objects.
     pub labels: Option<String>,
-    /// The name of one object. None selects all objects. A Role that names single objects allows a list with a name
-    /// only.
-    pub name: Option<Arc<str>>,
+    /// A field selector. None selects all objects. A Role that names single objects allows a list with the field
+    /// `metadata.name` only.
+    pub fields: Option<Arc<str>>,
     /// Whether to request metadata instead of whole objects.
     pub metadata_only: bool,
 }
@@ -159,8 +159,8 @@ impl Client {
         if let Some(labels) = &of.labels {
             request.url.query_pairs_mut().append_pair("labelSelector", labels);
         }
-        if let Some(name) = &of.name {
-            request.url.query_pairs_mut().append_pair("fieldSelector", &format!("metadata.name={name}"));
+        if let Some(fields) = &of.fields {
+            request.url.query_pairs_mut().append_pair("fieldSelector", fields);
         }
         if of.metadata_only {
             request.accept = metadata;

@@ -76,6 +76,9 @@ pub struct DataObject {
     /// Bytes by key, as base64.
     #[serde(default)]
     pub binary_data: Option<BTreeMap<String, String>>,
+    /// The type of a Secret.
+    #[serde(default)]
+    pub r#type: Option<String>,
     /// Whether the object is immutable. Kubelets do not watch immutable objects.
     #[serde(default)]
     pub immutable: bool,
@@ -191,7 +194,7 @@ pub(crate) struct LabelledPod {
 }
 
 /// A pod with its labels, and its spec as JSON.
-#[derive(Deserialize)]
+#[derive(Clone, Debug, Deserialize)]
 #[serde(from = "PodAnswer<Option<Box<RawValue>>>")]
 pub(crate) struct WholePod {
     pub(crate) pod: Pod,
@@ -200,7 +203,7 @@ pub(crate) struct WholePod {
 }
 
 /// The labels of an object as JSON.
-#[derive(Default, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize)]
 #[serde(transparent)]
 pub(crate) struct Labels(Option<Box<RawValue>>);
 

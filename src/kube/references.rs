@@ -68,49 +68,58 @@ struct Named {
     // A volume has another key.
     #[serde(alias = "secretName")]
     name: String,
+    optional: Option<bool>,
+}
+
+/// An object to which a pod refers.
+pub(crate) struct Referred<'a> {
+    pub(crate) resource: Resource,
+    pub(crate) name: &'a str,
+    /// Whether the kubelet starts the pod without the object.
+    pub(crate) is_optional: bool,
 }
 
 /// A part of a spec, which may refer to something.
 trait Part {
-    fn named(&self) -> impl Iterator<Item = (Resource, &str)>;
+    fn named(&self) -> impl Iterator<Item = Referred<'_>>;
 }
 
 impl Part for Reference {
-    fn named(&self) -> impl Iterator<Item = (Resource, &str)> {
+    fn named(&self) -> impl Iterator<Item = Referred<'_>> {
         named(self.config_map.as_ref(), self.secret.as_ref())
     }
 }
 
 impl Part for Volume {
-    fn named(&self) -> impl Iterator<Item = (Resource, &str)> {
+    fn named(&self) -> impl Iterator<Item = Referred<'_>> {
         let projected = self.projected.iter().flat_map(|projected| &projected.sources).flat_map(Part::named);
         named(self.config_map.as_ref(), self.secret.as_ref()).chain(projected)
     }
 }
 
 impl Part for Variable {
-    fn named(&self) -> impl Iterator<Item = (Resource, &str)> {
+    fn named(&self) -> impl Iterator<Item = Referred<'_>> {
         self.value_from.iter().flat_map(Part::named)
     }
 }
 
 impl Part for Container {
-    fn named(&self) -> impl Iterator<Item = (Resource, &str)> {
+    fn named(&self) -> impl Iterator<Item = Referred<'_>> {
         self.env_from.iter().flat_map(Part::named).chain(self.env.iter().flat_map(Part::named))
     }
 }
 
-fn named<'a>(
-    config_map: Option<&'a Named>,
-    secret: Option<&'a Named>,
-) -> impl Iterator<Item = (Resource, &'a str)> + use<'a> {
-    let config_map = config_map.map(|config_map| (CONFIG_MAPS, &*config_map.name));
-    config_map.into_iter().chain(secret.map(|secret| (SECRETS, &*secret.name)))
+fn named<'a>(config_map: Option<&'a Named>, secret: Option<&'a Named>) -> impl Iterator<Item = Referred<'a>> + use<'a> {
+    let both = [(CONFIG_MAPS, config_map), (SECRETS, secret)].into_iter();
+    both.filter_map(|(resource, named)| {
+        let Named { name, optional } = named?;
+        Some(Referred { resource, name, is_optional: optional.unwrap_or(false) })
+    })
 }
 
 impl References {
     /// Returns each object that is referred to. An object may be returned more than once.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (Resource, &str)> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = Referred<'_>> {
         let containers = self.init_containers.iter().chain(&self.containers);
         self.volumes.iter().flat_map(Part::named).chain(containers.flat_map(Part::named))
     }
@@ -156,7 +165,7 @@ mod tests {
 
     fn references(spec: Value) -> BTreeSet<String> {
         let references: References = serde_json::from_value(spec).expect("a pod's spec");
-        references.iter().map(|(resource, name)| format!("{}/{name}", resource.plural)).collect()
+        references.iter().map(|Referred { resource, name, .. }| format!("{}/{name}", resource.plural)).collect()
     }
 
     #[test]

@@ -332,7 +332,7 @@ mod tests {
             Arc::default(),
             CancellationToken::new(),
         );
-        let of = Selection { resource: SECRETS, labels: None, name: None, metadata_only: true };
+        let of = Selection { resource: SECRETS, labels: None, fields: None, metadata_only: true };
         let (minutes, start) = (Arc::new(Mutex::new(Vec::new())), Instant::now());
         let noted = Arc::clone(&minutes);
         let events = watch::<MetadataOnly>(client, of, Duration::from_secs(600), move |refusal| {

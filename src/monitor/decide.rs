@@ -6,17 +6,18 @@ use std::time::{Duration, Instant};
 
 use super::content::{ContentHash, UnknownHash};
 use super::hold::{Hold, may_begin};
-use super::source::{Contents, Source, SourceName};
-use super::spec::Policy;
+use super::source::{Contents, Origin, Source, SourceName};
+use super::spec::{PodScope, Policy};
 use super::status::{Begun, Canary, CanaryState, Change, Request, Restart, SourceStatus, Status, Why};
 use crate::kube::{ResourceVersion, ServerTime};
 
 /// Further changes extend a quiet period, but to no more than this many times its length.
 const MAX_QUIET_PERIODS: u32 = 10;
 const A_SECOND: Duration = Duration::from_secs(1);
-/// The maximum number of sources in a status, as in the schema: those of a spec, and as many that the spec no longer
-/// names.
-const MAX_KNOWN_SOURCES: usize = 32;
+/// The maximum number of sources that a status keeps although the spec no longer names them.
+const MAX_FORMER: usize = 31;
+/// How long a discovered source to which no pod refers is remembered: when pods come again, an edit meanwhile must show.
+const REMEMBERED_FOR: Duration = Duration::from_secs(24 * 3600);
 
 /// The sources as last read, in the order of the policy. `None` for a source that does not exist and is not optional.
 #[derive(Clone, Debug, PartialEq)]
@@ -42,13 +43,17 @@ impl Look {
         self.0.iter().flatten().max_by_key(|content| content.came)
     }
 
-    fn is_whole(&self) -> bool {
-        self.0.iter().all(Option::is_some)
+    /// Returns whether all sources exist that the spec names. A discovered one holds up only the pods that refer to it.
+    fn is_whole(&self, policy: &Policy) -> bool {
+        self.missing(policy).is_empty()
     }
 
+    /// Returns the sources that the spec names, and that do not exist.
     pub(crate) fn missing(&self, policy: &Policy) -> Vec<SourceName> {
-        let sources = policy.sources.iter().zip(&self.0).filter(|(_, content)| content.is_none());
-        sources.map(|(source, _)| source.name.clone()).collect()
+        let mut sources = policy.sources.iter().zip(&self.0);
+        let is_missing =
+            |(source, content): &(&Source, &Option<Content>)| source.origin == Origin::Named && content.is_none();
+        sources.by_ref().filter(is_missing).map(|(source, _)| source.name.clone()).collect()
     }
 }
 
@@ -290,8 +295,10 @@ pub fn observe(
 ) -> Result<Observed, UnknownHash> {
     let mut next = status.clone();
     next.source = Some(policy.source());
+    leave_out(policy, &mut next, moment.server_now);
     forget_sources(policy, look, &mut next);
-    let baselined = record_sources(policy, look, &mut next);
+    let (baselined, is_named) = record_sources(policy, look, &mut next);
+    forget_unreferenced(policy, look, &mut next, moment.server_now);
     let known = quiet.filter(|quiet| quiet.is_about(status)).cloned();
     let (found, quiet) = match next.restart.as_deref() {
         None => observe_settled(policy, status, look, moment, &mut next)?,
@@ -299,7 +306,9 @@ pub fn observe(
         Some(Restart { begun: Some(_), .. }) => observe_under_way(policy, status, known, look, moment, &mut next)?,
     };
     let finding = if found == Finding::Unchanged && baselined { Finding::Baseline } else { found };
-    if let (Finding::Baseline, None, Some(newest)) = (finding, &next.restart, look.newest()) {
+    // What is discovered later says nothing about the other sources.
+    let is_basis = is_named || !status.is_baselined();
+    if let (Finding::Baseline, None, Some(newest)) = (finding, &next.restart, look.newest().filter(|_| is_basis)) {
         next.baseline(newest.at);
     }
     Ok(Observed { status: next, quiet, finding })
@@ -343,7 +352,7 @@ fn observe_pending(
         Quiet::resume(content.clone(), restart.observed_at(), newest, now, fresh)
     };
     // While a source is missing, the readings of the others say nothing about its period.
-    let quiet = quiet.or_else(|| look.is_whole().then(resume));
+    let quiet = quiet.or_else(|| look.is_whole(policy).then(resume));
     let contents = contents(policy, look, next, Some(&desired));
     if desired.are(&contents)? {
         // A missing source was not read again. That matters unless pods have been restarted for its content.
@@ -404,7 +413,7 @@ fn observe_under_way(
         (Some(_), Some(quiet), newest) => {
             let until = quiet.until(period);
             // Nothing was read of a missing source.
-            let is_again = quiet.unrecorded.is_some() && look.is_whole();
+            let is_again = quiet.unrecorded.is_some() && look.is_whole(policy);
             let is_new = different(&quiet.content.0, &contents).next().is_some() || is_again;
             match newest.filter(|_| is_new || is_own) {
                 Some(newest) if is_own && quiet.includes(newest, period) => return Ok(go_on(next)),
@@ -429,7 +438,7 @@ fn observe_under_way(
             }
         }
         // A process that has just started does not know what the interruption was about.
-        (Some(at), None, Some(newest)) if look.is_whole() => {
+        (Some(at), None, Some(newest)) if look.is_whole(policy) => {
             if newest.at.since(at) >= period {
                 let quiet = Quiet::begin(&desired, &contents, newest.at, now);
                 (change(next, &contents)?, Quiet { differed: None, ..quiet }, true)
@@ -458,18 +467,69 @@ fn go_on(next: &mut Status) -> (Finding, Option<Quiet>) {
     (Finding::Undone, None)
 }
 
+/// Leaves out the discovered sources that the spec now excludes, also of the restart.
+fn leave_out(policy: &Policy, status: &mut Status, now: ServerTime) {
+    let is_source =
+        |name: &SourceName| policy.unwatched.contains(name) || policy.sources.iter().any(|source| source.name == *name);
+    let is_left_out = |known: &SourceStatus| known.discovered && !is_source(&known.name);
+    let left_out = status.sources.iter().filter(|known| is_left_out(known)).map(|known| known.name.clone());
+    let left_out: BTreeSet<SourceName> = left_out.collect();
+    status.sources.retain(|known| !left_out.contains(&known.name));
+    let Some(restart) = status
+        .restart
+        .as_deref()
+        .filter(|restart| restart.changes.iter().any(|change| left_out.contains(&change.source)))
+    else {
+        return;
+    };
+    let mut next = Restart { begun: None, ..restart.clone() };
+    next.changes.retain(|change| !left_out.contains(&change.source));
+    next.request.iter_mut().for_each(|request| request.taken_over |= restart.begun.is_some());
+    let is_over = next.changes.is_empty() && next.request.is_none();
+    status.supersede(next, now);
+    status.restart.take_if(|_| is_over);
+}
+
+/// Records since when no pod refers to a discovered source, and forgets the source after a day, or at once if the object
+/// is gone, too, but not during a restart for it.
+fn forget_unreferenced(policy: &Policy, look: &Look, status: &mut Status, now: ServerTime) {
+    let Status { sources, restart, .. } = status;
+    let is_changed = |name: &SourceName| restart.as_ref().is_some_and(|restart| restart.change(name).is_some());
+    sources.retain_mut(|known| {
+        let mut each = policy.sources.iter().zip(&look.0);
+        let Some((source, content)) = each.find(|(source, _)| source.name == known.name) else { return true };
+        known.discovered = source.origin != Origin::Named;
+        if source.origin != Origin::Unreferred {
+            known.unreferenced_since = None;
+            return true;
+        }
+        let since = *known.unreferenced_since.get_or_insert(now);
+        is_changed(&known.name) || (content.is_some() && now.since(since) < REMEMBERED_FOR)
+    });
+}
+
+/// Returns after how long a discovered source is to be forgotten, at the latest.
+pub(crate) fn forgets_after(status: &Status, now: ServerTime) -> Option<Duration> {
+    let since = status.sources.iter().filter_map(|known| known.unreferenced_since);
+    // A step has judged what is over already.
+    let left = since.filter_map(|since| REMEMBERED_FOR.checked_sub(now.since(since)));
+    left.filter(|left| !left.is_zero()).min().map(|left| left + A_SECOND)
+}
+
 /// Forgets the sources that the spec no longer names, or whose keys it has changed, but not before all sources of the
 /// spec exist: a misspelt name must lose nothing. A restart stays about their changes. Once the keys are edited, it is
 /// unknown which content a pod has.
 fn forget_sources(policy: &Policy, look: &Look, status: &mut Status) {
-    if !look.is_whole() {
+    if !look.is_whole(policy) {
         return;
     }
     let Status { sources, restart, .. } = status;
     sources.retain_mut(|known| {
         let mut named = policy.sources.iter().zip(&look.0);
         let mut changes = restart.iter_mut().flat_map(|restart| &mut restart.changes);
-        let Some((source, content)) = named.find(|(source, _)| source.name == known.name) else { return false };
+        let Some((source, content)) = named.find(|(source, _)| source.name == known.name) else {
+            return policy.unwatched.contains(&known.name);
+        };
         if !is_about(known, source) {
             (known.keys, known.hash) = (source.keys.clone(), None);
             let change = changes.find(|change| change.source == known.name);
@@ -483,13 +543,18 @@ fn forget_sources(policy: &Policy, look: &Look, status: &mut Status) {
 }
 
 /// Records the existing sources, and the first content of each source that had none. Returns whether there was a first
-/// content. That of a source which is named again is what its restart goes on with.
-fn record_sources(policy: &Policy, look: &Look, status: &mut Status) -> bool {
+/// content, and whether of a source that the spec names. That of a source which is named again is what its restart goes
+/// on with.
+fn record_sources(policy: &Policy, look: &Look, status: &mut Status) -> (bool, bool) {
     let mut known = std::mem::take(&mut status.sources);
-    let mut baselined = false;
+    let (mut baselined, mut is_named) = (false, false);
     for (source, content) in policy.sources.iter().zip(&look.0) {
         let Source { name, keys, .. } = source;
         let place = known.iter().position(|known| known.name == *name);
+        if place.is_none() && source.origin == Origin::Unreferred {
+            // It has been forgotten.
+            continue;
+        }
         let new = || SourceStatus::new(name.clone(), keys.clone());
         let mut entry = place.map_or_else(new, |place| known.remove(place));
         if is_about(&entry, source)
@@ -499,11 +564,11 @@ fn record_sources(policy: &Policy, look: &Look, status: &mut Status) -> bool {
             let mut changes = status.restart.iter_mut().flat_map(|restart| &mut restart.changes);
             match changes.find(|change| change.source == *name) {
                 Some(change) if place.is_none() => {
-                    baselined = true;
+                    (baselined, is_named) = (true, is_named || source.origin == Origin::Named);
                     change.hash.clone_from(&content.hash);
                 }
                 None if entry.hash.is_none() => {
-                    baselined = true;
+                    (baselined, is_named) = (true, is_named || source.origin == Origin::Named);
                     entry.hash = Some(content.hash.clone());
                 }
                 Some(_) | None => {}
@@ -511,8 +576,10 @@ fn record_sources(policy: &Policy, look: &Look, status: &mut Status) -> bool {
         }
         status.sources.push(entry);
     }
+    let (mut unwatched, known) = known.into_iter().partition(|known| policy.unwatched.contains(&known.name));
+    status.sources.append(&mut unwatched);
     forget_later(known, status);
-    baselined
+    (baselined, is_named)
 }
 
 /// Keeps the sources to be forgotten once all sources of the spec exist: as many as fit into a status, and those first
@@ -522,7 +589,7 @@ fn forget_later(mut known: Vec<SourceStatus>, status: &mut Status) {
     let is_changed = |name: &SourceName| restart.as_ref().is_some_and(|restart| restart.change(name).is_some());
     known.retain(|known| known.hash.is_some() || is_changed(&known.name));
     known.sort_by_key(|known| !is_changed(&known.name));
-    known.truncate(MAX_KNOWN_SOURCES.saturating_sub(sources.len()));
+    known.truncate(MAX_FORMER);
     // What the restart is about changes, and the order must not.
     known.sort_by(|one, other| one.name.cmp(&other.name));
     sources.append(&mut known);
@@ -601,14 +668,16 @@ fn following(status: &Status, restart: &Restart, quiet: &Quiet, left: ServerTime
             since,
             since_pods_resource_version,
             revert,
+            pod_scope: PodScope::default(),
         });
     }
     // Of those that the spec no longer names, the oldest go if a status has no room for them.
-    while changes.len() > MAX_KNOWN_SOURCES
-        && let Some(place) = changes.iter().position(|change| !is_named(&change))
-    {
-        changes.remove(place);
-    }
+    let mut former = changes.iter().filter(|change| !is_named(change)).count();
+    changes.retain(|change| {
+        let is_too_old = former > MAX_FORMER && !is_named(&change);
+        former -= usize::from(is_too_old);
+        !is_too_old
+    });
     // The request of a restart that has begun is for all pods, so the next restart takes it over.
     let request = restart.request.clone().filter(|request| has_begun || request.taken_over);
     Ok(Restart { changes, request: request.map(|request| Request { taken_over: true, ..request }), begun: None })
@@ -632,7 +701,8 @@ pub fn decide(
     if !missing.is_empty() {
         return Decision::Missing(missing);
     }
-    let request = request.filter(|request| !status.has_handled(request));
+    // Without a source, the first content is to come.
+    let request = request.filter(|request| status.is_baselined() && !status.has_handled(request));
     if policy.suspend {
         return Decision::Suspended { requested: request.is_some() };
     }

@@ -53,8 +53,12 @@ impl Claim {
             _ if policy.suspend => Self::Held,
             Some(restart) if restart.identity().as_deref() == Some(identity) => Self::Held,
             Some(restart) => {
-                let scope = restart.begun.as_ref().map_or(policy.pod_scope, |begun| begun.pod_scope);
-                let concerns = |change: &&Change| scope == PodScope::Selected || refers(referred, &change.source);
+                let scope_of = |change: &Change| match restart.begun {
+                    Some(_) => change.pod_scope,
+                    None => status.scope_of(policy.pod_scope, change),
+                };
+                let concerns =
+                    |change: &&Change| scope_of(change) == PodScope::Selected || refers(referred, &change.source);
                 let (back, other): (Vec<&Change>, Vec<&Change>) =
                     restart.changes.iter().filter(concerns).partition(|change| change.revert);
                 // Only the lists say which pods the restart replaces. It waits for no pod that somebody else holds.
@@ -150,13 +154,13 @@ mod tests {
         assert_eq!(claim(&spec, &restart(true, true), &format!("{own}revert")), Claim::Held);
         assert_eq!(claim(&spec, &restart(true, false), &own), Claim::Reverted(at(50)));
         let mut referring = restart(false, true);
-        referring["restart"]["podScope"] = json!("Referring");
+        referring["restart"]["sources"][0]["podScope"] = json!("Referring");
         assert_eq!(claim(&spec, &referring, &own), Claim::Held);
         assert_eq!(claim(&spec, &referring, &before), Claim::Over);
         // Of two changes the one counts to whose source the pod refers.
         let mut both = |revert: bool, begun: bool| {
             referring["restart"] = restart(!revert, begun)["restart"].clone();
-            referring["restart"]["podScope"] = json!("Referring");
+            referring["restart"]["sources"][0]["podScope"] = json!("Referring");
             let mut own = referring["restart"]["sources"][0].clone();
             (own["name"], own["revert"]) = (json!("d"), json!(revert));
             referring["restart"]["sources"].as_array_mut().unwrap().push(own);

@@ -4,6 +4,7 @@
 
 pub mod content;
 pub mod decide;
+pub mod discover;
 pub(crate) mod handover;
 pub(crate) mod hold;
 pub(crate) mod notice;
@@ -28,7 +29,7 @@ use crate::kube::{Resource, ResourceVersion, Uid, cut};
 /// The maximum length of a spec, in bytes. The largest selector fits, and the schema allows four times as much.
 pub(crate) const MAX_SPEC_BYTES: usize = 64 << 10;
 /// The maximum length of a status, in bytes. The operator's own are shorter.
-const MAX_STATUS_BYTES: usize = 128 << 10;
+const MAX_STATUS_BYTES: usize = 320 << 10;
 /// The maximum length of a recorded request, in bytes. A longer one is cut.
 const MAX_REQUEST_BYTES: usize = 128;
 

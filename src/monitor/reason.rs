@@ -50,7 +50,9 @@ reasons! {
     // reason                  condition that is True   Warning   delay by the author   attention
     UpToDate                   Ready                    false     false                 false
     NoPodsSelected             Ready                    true      false                 true
+    NoSourcesFound             Ready                    true      false                 true
     KeyNotFound                None                     true      false                 true
+    TooManySources             None                     true      false                 true
     Suspended                  ReadyUnlessRestart       false     true                  false
     QuietPeriod                Reconciling              false     false                 false
     OutsideWindow              Reconciling              false     true                  false

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use jiff::Zoned;
 
 use super::REQUEST;
+use super::discover::MAX_SOURCES;
 use super::hold::Hold;
 use super::notice::Notice;
 use super::reason::{Holds, Reason};
@@ -33,7 +34,13 @@ pub enum Situation<'a> {
         selector: &'a Selector,
         /// Which keys of the spec the sources lack, as text for users, if any.
         missing_keys: Option<&'a str>,
+        /// Whether there is a source.
+        has_sources: bool,
     },
+    /// This many discovered Secrets may not be watched.
+    SecretsNotWatched(usize),
+    /// Pods refer to more objects than a ConfigMonitor may have sources. This is the first of the others.
+    TooManySources(&'a SourceName),
     /// These sources do not exist.
     SourceNotFound(&'a [SourceName]),
     /// The content has changed, and must be quiet first.
@@ -97,7 +104,10 @@ impl Progress {
             progress.details.push(format!("canary: {} must stay available{until}", count(pods)));
         }
         // Without a canary, only a budget keeps a pass from deleting the pods that wait.
-        if standing.waiting > 0 && standing.canary.is_none() && matches!(standing.next, Move::Wait(_)) {
+        if standing.waiting > standing.unstartable.len()
+            && standing.canary.is_none()
+            && matches!(standing.next, Move::Wait(_))
+        {
             progress.details.push("the budget allows no further deletion".to_owned());
         }
         progress.add("handed over: ", standing.handed_over.iter().copied());
@@ -128,6 +138,12 @@ impl Progress {
     pub(crate) fn not_deleted<'a>(mut self, pods: impl ExactSizeIterator<Item = &'a Pod>) -> Self {
         let name = |pod: &Pod| format!("{}{}", pod.name, if pod.ready_since.is_some() { "" } else { " (not ready)" });
         self.add("not deleted: ", pods.map(name));
+        self
+    }
+
+    #[must_use]
+    pub(crate) fn left_until_there(mut self, missing: &BTreeSet<SourceName>, pods: &[&str]) -> Self {
+        self.add(&format!("waiting for {}: ", some(missing.iter().map(quoted))), pods.iter().copied());
         self
     }
 
@@ -227,19 +243,40 @@ impl Situation<'_> {
     /// should do if the situation lasts.
     fn described(&self, status: &Status) -> (Reason, [Message; 3]) {
         match self {
-            Self::Settled { selector, missing_keys } => {
+            Self::Settled { selector, missing_keys, has_sources } => {
                 let has_no_pods = status.pods == Some(0);
                 let (reason, advice) = match missing_keys {
                     Some(_) => (Reason::KeyNotFound, "check the keys that the spec names"),
                     None if has_no_pods => (Reason::NoPodsSelected, "check spec.podSelector"),
+                    None if !has_sources => (Reason::NoSourcesFound, "check spec.podSelector and spec.discover"),
                     None => (Reason::UpToDate, NO_ACTION_NEEDED),
                 };
                 let no_pods =
                     has_no_pods.then(|| format!("no pod matched {} when pods were last listed", selector.to_query()));
                 let missing_keys = missing_keys.map(str::to_owned);
-                let ready: Vec<String> = missing_keys.into_iter().chain(no_pods).chain([basis(status)]).collect();
+                let basis = match has_sources {
+                    true => basis(status),
+                    false => "no selected pod refers to an object that can be discovered".to_owned(),
+                };
+                let ready: Vec<String> = missing_keys.into_iter().chain(no_pods).chain([basis]).collect();
                 said(reason, ready.join("; "), NO_RESTART_PENDING, advice)
             }
+            Self::SecretsNotWatched(secrets) => said(
+                Reason::Forbidden,
+                format!(
+                    "changes of the discovered Secrets ({secrets}) wait for the right to watch them; {}",
+                    basis(status)
+                ),
+                "asking for the right once a minute",
+                "grant the operator the right to get, list and watch secrets (deploy/secrets has a Role, \
+                 deploy/cluster-wide/secrets a ClusterRole), or leave Secret out of spec.discover.kinds",
+            ),
+            Self::TooManySources(first) => said(
+                Reason::TooManySources,
+                format!("changes of {first} and of what follows it by name restart no pod; {}", basis(status)),
+                format!("waiting until there is room for {first}: a ConfigMonitor has at most {MAX_SOURCES} sources"),
+                "use several ConfigMonitors, or spec.discover.exclude",
+            ),
             Self::SourceNotFound(missing) => {
                 let names = some(missing.iter().map(quoted));
                 let verb = if missing.len() == 1 { "does" } else { "do" };
@@ -415,8 +452,15 @@ fn basis(status: &Status) -> String {
     }
 }
 
-fn source_of(status: &Status) -> &str {
-    status.source.as_deref().unwrap_or("the sources")
+fn source_of(status: &Status) -> Message {
+    match status.source.as_deref() {
+        None => "the sources".into(),
+        Some("1 discovered") => "1 discovered source".into(),
+        Some(discovered) if discovered.starts_with(|letter: char| letter.is_ascii_digit()) => {
+            format!("{discovered} sources").into()
+        }
+        Some(named) => named.to_owned().into(),
+    }
 }
 
 /// Returns the changed sources of the restart in the status. Without any, returns all sources in short.
@@ -426,7 +470,7 @@ pub(crate) fn changed(status: &Status) -> String {
 
 /// Returns these sources. Without any, returns all sources in short.
 pub(crate) fn named(status: &Status, sources: &[SourceName]) -> String {
-    if sources.is_empty() { source_of(status).to_owned() } else { some(sources.iter().map(ToString::to_string)) }
+    if sources.is_empty() { source_of(status).into_owned() } else { some(sources.iter().map(ToString::to_string)) }
 }
 
 pub(super) fn quoted(source: &SourceName) -> String {

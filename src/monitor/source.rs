@@ -8,14 +8,23 @@ use serde::{Deserialize, Serialize};
 
 use super::content::{ContentHash, Kind, UnknownHash};
 use crate::kube::names::is_dns_subdomain;
+use crate::kube::references::Referred;
 
-/// The identity of a source. A ConfigMonitor names no object twice.
+/// The identity of a source. A ConfigMonitor has no source twice.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct SourceName {
     /// The kind of the object.
     pub kind: Kind,
     /// The name of the object.
     pub name: Arc<str>,
+}
+
+impl SourceName {
+    /// Returns the object to which a pod refers, if its kind can be a source.
+    pub(crate) fn referred(Referred { resource, name, .. }: Referred<'_>) -> Option<Self> {
+        let kind = [Kind::ConfigMap, Kind::Secret].into_iter().find(|kind| kind.resource() == resource)?;
+        Some(Self { kind, name: name.into() })
+    }
 }
 
 impl fmt::Display for SourceName {
@@ -58,6 +67,25 @@ pub struct Source {
     pub(crate) keys: Option<BTreeSet<String>>,
     /// If the object is missing, its absence is a content like any other.
     pub(crate) optional: bool,
+    pub(crate) origin: Origin,
+}
+
+/// Why an object is a source.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Origin {
+    /// The spec names it.
+    Named,
+    /// Selected pods refer to it.
+    Referred,
+    /// Selected pods have referred to it. None does now, by the last list.
+    Unreferred,
+}
+
+impl Source {
+    /// Returns whether what was read of the other source is true of this one.
+    pub(crate) fn reads_like(&self, other: &Self) -> bool {
+        (&self.name, &self.keys, self.optional) == (&other.name, &other.keys, other.optional)
+    }
 }
 
 /// Checks a list of sources.
@@ -84,7 +112,7 @@ pub(super) fn source(kind: Kind, name: &str, keys: Option<&[String]>, optional: 
         return Err(format!("{name:?} is not a valid name of a {}", kind.resource().kind));
     }
     let keys = keys.map(|keys| keys.iter().cloned().collect());
-    Ok(Source { name: SourceName { kind, name: name.into() }, keys, optional })
+    Ok(Source { name: SourceName { kind, name: name.into() }, keys, optional, origin: Origin::Named })
 }
 
 /// The content of each of some sources.

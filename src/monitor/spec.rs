@@ -1,6 +1,6 @@
 //! The spec of a ConfigMonitor as written, and the checked policy.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::num::{NonZeroU8, NonZeroU32};
 use std::time::Duration;
 
@@ -10,8 +10,9 @@ use strum::IntoStaticStr;
 
 use super::MAX_SPEC_BYTES;
 use super::content::Kind;
+use super::discover::{Discover, DiscoverSpec};
 use super::selector::Selector;
-use super::source::{self, Source, SourceSpec};
+use super::source::{self, Origin, Source, SourceName, SourceSpec};
 use super::window::{self, Window, WindowSpec};
 use crate::kube::labels::LabelSelectorRequirement;
 
@@ -31,6 +32,9 @@ pub struct Spec {
     /// A list of sources, in place of the fields above.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sources: Option<Vec<SourceSpec>>,
+    /// Which further sources are read from the selected pods. Absent: none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub discover: Option<DiscoverSpec>,
     /// The labels that a pod must have.
     pub pod_selector: BTreeMap<String, String>,
     /// Further requirements on the labels of a pod.
@@ -133,8 +137,13 @@ pub enum UnmanagedPods {
 /// A checked spec. Only `Policy::of` makes one, so whoever has a `Policy` need not check again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Policy {
-    /// The sources, at least one, each of them once.
+    /// The sources, each of them once: those that the spec names, and then those that were discovered.
     pub sources: Vec<Source>,
+    pub(crate) discover: Option<Discover>,
+    /// The first of the discovered sources that are too many.
+    pub(crate) surplus: Option<SourceName>,
+    /// The discovered Secrets, which may not be watched: they stay as they are.
+    pub(crate) unwatched: BTreeSet<SourceName>,
     /// The selector of the pods.
     pub selector: Selector,
     pub(crate) pod_scope: PodScope,
@@ -229,6 +238,9 @@ impl Policy {
         let max_surge = max_surge.filter(|_| max_unavailable.is_some()).map(|most| MaxSurge { most, is_alone });
         Ok(Self {
             sources,
+            discover: spec.discover.map(Discover::from),
+            surplus: None,
+            unwatched: BTreeSet::new(),
             selector: Selector::new(spec.pod_selector, spec.pod_selector_expressions)?,
             pod_scope: spec.pod_scope.unwrap_or_default(),
             quiet_period: seconds(spec.quiet_period_seconds.unwrap_or(3)),
@@ -246,12 +258,25 @@ impl Policy {
         })
     }
 
+    /// Returns what the spec says, without what was discovered.
+    pub(crate) fn as_written(&self) -> Self {
+        let named = self.sources.iter().filter(|source| source.origin == Origin::Named);
+        Self { sources: named.cloned().collect(), surplus: None, unwatched: BTreeSet::new(), ..self.clone() }
+    }
+
     /// The sources in short, for a column and for messages.
     pub(crate) fn source(&self) -> String {
-        match &self.sources[..] {
-            [] => String::new(),
-            [only] => only.name.to_string(),
-            [first, more @ ..] => format!("{} +{}", first.name, more.len()),
+        let (named, discovered): (Vec<_>, Vec<_>) =
+            self.sources.iter().partition(|source| source.origin == Origin::Named);
+        let named = match &named[..] {
+            [] => None,
+            [only] => Some(only.name.to_string()),
+            [first, more @ ..] => Some(format!("{} +{}", first.name, more.len())),
+        };
+        match (named, self.discover.is_some()) {
+            (None, _) => format!("{} discovered", discovered.len()),
+            (Some(named), false) => named,
+            (Some(named), true) => format!("{named} +{} discovered", discovered.len()),
         }
     }
 }
@@ -293,7 +318,8 @@ fn sources(spec: &Spec) -> Result<Vec<Source>, String> {
             Ok(vec![source::source(Kind::ConfigMap, name, spec.keys.as_deref(), false)?])
         }
         (None, None, Some(sources)) if !sources.is_empty() => source::list(sources),
-        (..) => Err("exactly one of configMap, configmap and sources is required".to_owned()),
+        (None, None, None) if spec.discover.is_some() => Ok(Vec::new()),
+        (..) => Err("exactly one of configMap, configmap and sources is required, or discover".to_owned()),
     }
 }
 
@@ -316,7 +342,7 @@ mod tests {
 
     #[test]
     fn of_a_spec_or_status_that_is_too_long_only_the_length_is_kept() {
-        let status = serde_json::json!({"metadata": {"name": "m", "uid": "u", "resourceVersion": "1"}, "status": {"skippedPods": "x".repeat(200_000)}});
+        let status = serde_json::json!({"metadata": {"name": "m", "uid": "u", "resourceVersion": "1"}, "status": {"skippedPods": "x".repeat(400_000)}});
         let read: ConfigMonitor = serde_json::from_str(&status.to_string()).expect("a ConfigMonitor");
         assert!(read.status.is_some_and(|status| status.get().len() < 10));
         let monitor = |keys: usize| {

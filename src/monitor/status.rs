@@ -15,8 +15,9 @@ use super::source::{Contents, SourceName};
 use super::spec::PodScope;
 use crate::kube::{ResourceVersion, ServerTime};
 
-/// The maximum number of recorded restarts.
+/// The maximum number of recorded restarts, and of sources of each.
 const HISTORY: usize = 10;
+const MAX_SOURCES_OF_ENTRY: usize = 16;
 const A_SECOND: Duration = Duration::from_secs(1);
 
 /// The usual words of conditions, held once for all ConfigMonitors.
@@ -77,6 +78,12 @@ pub struct SourceStatus {
     /// The identity of the object.
     #[serde(flatten)]
     pub name: SourceName,
+    /// Whether the source was found in the pods. The spec does not name it.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub discovered: bool,
+    /// Since when no selected pod has referred to the source, by the lists of pods, if it was found in pods.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub unreferenced_since: Option<ServerTime>,
     /// The keys that the hash covers. Absent: all.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub keys: Option<BTreeSet<String>>,
@@ -137,6 +144,9 @@ pub struct Change {
     /// restarted.
     #[serde(default, skip_serializing_if = "is_default")]
     pub revert: bool,
+    /// Which of the selected pods are restarted for it, as it was when the restart began.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub pod_scope: PodScope,
 }
 
 /// A request for a restart of all selected pods.
@@ -172,9 +182,6 @@ pub struct Begun {
     pub started_at: ServerTime,
     /// The label selector when the restart began.
     pub pod_selector: String,
-    /// Which of the selected pods the restart is for, as the spec said when it began.
-    #[serde(default, skip_serializing_if = "is_default")]
-    pub pod_scope: PodScope,
     /// How many pods the restart replaces.
     pub pods: usize,
     /// How many of these pods remain.
@@ -311,8 +318,16 @@ fn word<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Cow<'static, str>,
 
 impl SourceStatus {
     pub(crate) fn new(name: SourceName, keys: Option<BTreeSet<String>>) -> Self {
-        let (resource_version, hash, restarts, restart_back_off_seconds) = (None, None, Vec::new(), None);
-        Self { name, keys, resource_version, hash, restarts, restart_back_off_seconds }
+        Self {
+            name,
+            discovered: false,
+            unreferenced_since: None,
+            keys,
+            resource_version: None,
+            hash: None,
+            restarts: Vec::new(),
+            restart_back_off_seconds: None,
+        }
     }
 }
 
@@ -402,7 +417,6 @@ impl Begun {
         Self {
             started_at,
             pod_selector,
-            pod_scope: PodScope::default(),
             pods,
             remaining,
             deleted,
@@ -474,6 +488,13 @@ impl Status {
         changes.filter(|change| !change.revert).map(|change| change.source.clone()).collect()
     }
 
+    /// Returns which of the selected pods a change of the pending restart is for, by the `podScope` of a spec: of a
+    /// discovered source, those that refer to it.
+    pub(crate) fn scope_of(&self, pod_scope: PodScope, change: &Change) -> PodScope {
+        let is_discovered = self.sources.iter().any(|source| source.name == change.source && source.discovered);
+        if is_discovered { PodScope::Referring } else { pod_scope }
+    }
+
     /// Returns what pods have been restarted for.
     pub(crate) fn hash_of(&self, name: &SourceName) -> Option<&ContentHash> {
         self.sources.iter().find(|source| source.name == *name)?.hash.as_ref()
@@ -493,13 +514,14 @@ impl Status {
 
     fn add_to_history(
         &mut self,
-        sources: Vec<SourceName>,
+        mut sources: Vec<SourceName>,
         begun: &Begun,
         requested: bool,
         completed_at: ServerTime,
         result: Outcome,
     ) {
         let (pods, replaced, started_at) = (begun.pods, begun.deleted, begun.started_at);
+        sources.truncate(MAX_SOURCES_OF_ENTRY);
         self.history.insert(0, Entry { sources, started_at, completed_at, pods, replaced, result, requested });
         self.history.truncate(HISTORY);
     }
@@ -582,6 +604,24 @@ impl Status {
     pub(crate) fn version_of(&self, name: &SourceName) -> Option<&ResourceVersion> {
         self.sources.iter().find(|source| source.name == *name)?.resource_version.as_ref()
     }
+}
+
+/// Returns the discovered sources in an undecoded status.
+pub(crate) fn discovered(status: &RawValue) -> Vec<SourceName> {
+    #[derive(Deserialize)]
+    struct Sources {
+        #[serde(default)]
+        sources: Vec<Known>,
+    }
+    #[derive(Deserialize)]
+    struct Known {
+        #[serde(flatten)]
+        name: SourceName,
+        #[serde(default)]
+        discovered: bool,
+    }
+    let sources = serde_json::from_str(status.get()).map_or(Vec::new(), |Sources { sources }| sources);
+    sources.into_iter().filter(|known| known.discovered).map(|known| known.name).collect()
 }
 
 /// Returns whether [`Status::is_baselined`] is true for an undecoded status. Decodes no more than that takes: a watch
@@ -683,6 +723,7 @@ mod tests {
                 since: at,
                 since_pods_resource_version: None,
                 revert: false,
+                pod_scope: PodScope::Selected,
             };
             Restart { changes: vec![change], ..Restart::default() }
         };

@@ -146,7 +146,7 @@ fn outcome<T: Debug>(result: Result<T, Error>) -> String {
 }
 
 fn all_pods(metadata_only: bool, labels: Option<&str>) -> Selection {
-    Selection { resource: PODS, labels: labels.map(str::to_owned), name: None, metadata_only }
+    Selection { resource: PODS, labels: labels.map(str::to_owned), fields: None, metadata_only }
 }
 
 impl Side {
@@ -278,7 +278,7 @@ impl Side {
                 let of = Selection {
                     resource: *resource,
                     labels: selector.map(str::to_owned),
-                    name: None,
+                    fields: None,
                     metadata_only: true,
                 };
                 let from = self.version(*at).unwrap_or_else(|| self.versions.last().unwrap().clone());

@@ -1131,3 +1131,37 @@ fn the_larger_min_ready_seconds_of_the_owner_and_of_the_spec_counts() {
     };
     assert_eq!([(0, 0), (4, 0), (0, 4), (4, 2)].map(|(of_owner, own)| next(of_owner, own)), [0, 5, 5, 5]);
 }
+
+/// Which was received second, with the one about the other source.
+#[test]
+fn an_answer_about_another_source_says_nothing_about_how_long_content_has_stood() {
+    let second = |content| EditSecondKey(SETTINGS, content);
+    let moves = [
+        Start(Second),
+        Wait(200),
+        Freeze(SETTINGS),
+        EditContent(OTHER, 'a'),
+        Wait(200),
+        second('b'),
+        Until(First, RequestKind::ListPods, 3),
+        spec(Edit::Suspend(false)),
+        Wait(50),
+        EditContent(SETTINGS, 'b'),
+        Wait(2500),
+        EditLabels(OTHER),
+        spec(Edit::Evict(true)),
+        second('a'),
+        Wait(400),
+        second('b'),
+        Wait(3),
+        Move::RollOut,
+        Wait(2500),
+        Wait(100),
+        EditContent(SETTINGS, 'a'),
+        Wait(5),
+    ];
+    let pace = Pace { creation: 0, readiness: 0, termination: 200 };
+    let story = Story { seed: 22361825608, replicas: true, both: 1, pace, ..story(&moves) };
+    let monitors = vec![(3, Some(PodCount::Percent("100%")))];
+    play_well(&Story { monitors, namespaces: Served::All, ..story });
+}

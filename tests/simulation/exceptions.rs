@@ -4,9 +4,8 @@
 use std::time::Duration;
 
 use configmonitor_operator::kube::ServerTime;
-use configmonitor_operator::monitor::spec::PodScope;
 use rules::{A_SECOND, Moment};
-use simulated_cluster::content::{Content, Data, Source};
+use simulated_cluster::content::{Content, Data, Source, is_referring};
 use simulated_cluster::ledger::{Book, Ledger, Owed, Reading, Write};
 
 /// A numbered exception.
@@ -50,14 +49,16 @@ pub(crate) fn excuse(ledger: &Ledger, book: &Book, source: Source, now: Content,
     let others = || source.parts().filter(|part| source.of_part(*part, content) != source.of_part(*part, now));
     // The scope has been edited since.
     let end = Moment { step: u64::MAX, ms: u64::MAX };
-    let has_been_scoped = book.specs_between(read_at, end).any(|spec| spec.pod_scope == Some(PodScope::Referring));
+    let has_been_scoped = book.specs_between(read_at, end).any(is_referring);
     if has_been_scoped && !others().any(|part| ledger.pods[pod].refers_to(part.name())) {
         return Some(Exception::LeftAlone);
     }
     let excuses = others().map(|part| {
         let is_it = |write: &&Write| write.after.new_since(&write.before).any(|new| new == part.name());
         let baseline = book.writes.iter().rfind(is_it)?;
-        if baseline.read.is_some_and(|read| read_at < read) {
+        // Of what is discovered, nobody knows which answers make a reading.
+        let read = baseline.spec.discover.as_ref().map(|_| baseline.at).or(baseline.read);
+        if read.is_some_and(|read| read_at < read) {
             return Some(why_baseline(book, baseline));
         }
         let [now, content] = [now, content].map(|content| source.of_part(part, content));
@@ -154,6 +155,9 @@ fn never_at_rest(ledger: &Ledger, book: &Book, part: Source, from: &Reading, to:
     let between = book.kept_or_first(part).filter(|reading| reading.at >= from.at && reading.at <= to.at);
     let mut last: Option<(Moment, Option<Data>)> = None;
     let mut began = from.recorded;
+    // The time in the status, from which another process counts, is a whole second.
+    let is_resumed = |reading: &Reading| reading.may_be_first && reading.life != from.life;
+    let mut resumed = false;
     // When other content was first read that could not be written down.
     let mut interrupted: Option<Moment> = None;
     for reading in between {
@@ -169,6 +173,8 @@ fn never_at_rest(ledger: &Ledger, book: &Book, part: Source, from: &Reading, to:
         let at = reading.tried.map_or(at, |tried| tried.min(at));
         let since = |before: Moment| Duration::from_millis(at.ms.saturating_sub(before.ms));
         let room = if is_lost || reading.may_be_first { ledger.skew } else { Duration::ZERO };
+        let room = if resumed { room + 2 * A_SECOND } else { room };
+        resumed |= is_resumed(reading);
         let rested = last.is_some_and(|(recorded, _)| since(recorded) >= quiet + room);
         if interrupted.is_none() && (rested || began.is_some_and(|began| since(began) >= quiet * 10)) {
             return false;
@@ -182,6 +188,10 @@ fn never_at_rest(ledger: &Ledger, book: &Book, part: Source, from: &Reading, to:
         }
         let goes_on = interrupted.take().is_none();
         let recorded = reading.recorded.unwrap_or(reading.at);
+        // An answer about another ConfigMap was combined with what was there before.
+        if last.is_some_and(|(before, _)| recorded < before) {
+            continue;
+        }
         if reading.may_be_first {
             // A process that has just started begins the quiet period again.
             began = Some(recorded);

@@ -33,7 +33,7 @@ use configmonitor_operator::monitor::spec::{DeletionPolicy, PodScope, Spec};
 use rules::status::{Change, Entry, Restart, Status};
 use rules::{A_SECOND, Event, Moment, reported};
 
-use simulated_cluster::content::{Content, Source, hash};
+use simulated_cluster::content::{CONFIG_MAPS, Content, Source, discovers, hash, is_referring};
 use simulated_cluster::ledger::{Book, Deletion, End, Grounds, Ledger, Owed, PodRecord, Reading, SKEW, Write};
 use simulated_cluster::store::Selection;
 
@@ -59,7 +59,7 @@ const TOGETHER: u64 = 10;
 /// The most milliseconds that a list takes, unless it is late.
 const A_LIST: u64 = 5;
 
-const RULES: [(&str, Rule); 15] = [
+const RULES: [(&str, Rule); 17] = [
     ("no change is lost", no_change_is_lost),
     ("the end is reached", the_end_is_reached),
     ("no hash is recorded while an old pod is alive", no_hash_is_recorded_while_an_old_pod_is_alive),
@@ -78,6 +78,8 @@ const RULES: [(&str, Rule); 15] = [
     ("the pods that remain were there", the_pods_that_remain_were_there),
     ("a handled request restarted each pod", a_handled_request_restarted_each_pod),
     ("canaries pass if they stay available", canaries::canaries_pass_if_they_stay_available),
+    ("what pods refer to is discovered", what_pods_refer_to_is_discovered),
+    ("a discovered source is forgotten only once it is gone", a_discovered_source_is_forgotten_only_once_it_is_gone),
 ];
 
 const DELETION_RULES: [(&str, DeletionRule); 14] = [
@@ -259,7 +261,9 @@ fn each_event_is_emitted_once(ledger: &Ledger, book: &Book) -> Result<(), String
         book.readings.iter().filter(is_it).filter(|_| event.reason == "ImmutableSourceReplaced").count()
     };
     // The keeper of a deleted ConfigMonitor does not tell what it reads.
-    let is_known = ledger.forgetful.is_empty() && book.end.is_some();
+    // Of what is discovered, nobody knows which answers make a reading.
+    let discovers = book.writes.iter().any(|write| write.spec.discover.is_some());
+    let is_known = ledger.forgetful.is_empty() && book.end.is_some() && !discovers;
     let is_sure = |event: &&Event| event.reason != "ImmutableSourceReplaced" || is_known;
     let events: Vec<&Event> = book.events.iter().filter(is_sure).collect();
     reported::each_event_is_emitted_once(&book.account(ledger.skew), &events, replaced)
@@ -270,8 +274,14 @@ fn a_restart_has_the_scope_of_the_spec_as_it_begins(_: &Ledger, book: &Book) -> 
     for write in &book.writes {
         let Some(begun) = write.after.begun() else { continue };
         let before = write.before.begun().filter(|before| before.which() == begun.which());
-        let scope = before.map_or(write.spec.pod_scope.unwrap_or_default(), |before| before.pod_scope);
-        if begun.pod_scope != scope {
+        let is_discovered = |name: &str| write.after.sources.iter().any(|known| known.name == name && known.discovered);
+        let of_spec = |change: &Change| match is_discovered(&change.name) {
+            true => PodScope::Referring,
+            false => write.spec.pod_scope.unwrap_or_default(),
+        };
+        let known = |change: &Change| before?.changes.iter().find(|known| known.name == change.name);
+        let scope = |change: &Change| known(change).map_or_else(|| of_spec(change), |known| known.pod_scope);
+        if begun.changes.iter().any(|change| change.pod_scope != scope(change)) {
             return Err(format!("at {:?} {begun:?}", write.at));
         }
     }
@@ -287,9 +297,9 @@ fn a_change_that_was_not_read_anew_keeps_its_list(ledger: &Ledger, book: &Book) 
             let has_it = |its: &&Write| its.after.restart.as_ref().is_some_and(|it| it.changes.contains(known));
             let its = book.writes[..number].iter().rev().take_while(has_it);
             let is_own = its.clone().all(|its| its.life == write.life);
-            let Some(began) = its.last().filter(|_| is_own && !ledger.unsure.contains(&write.life)) else {
-                continue;
-            };
+            // Other content has interrupted what a restore has brought back.
+            let is_known = |began: &&Write| began.after.interrupted().is_none() && !ledger.unsure.contains(&write.life);
+            let Some(began) = its.last().filter(|began| is_own && is_known(began)) else { continue };
             let differs = |reading: &Reading| {
                 let part = reading.source.only(|name| name == change.name);
                 let content = part.and_then(|part| part.known(|_| reading.of_part(part)));
@@ -298,8 +308,8 @@ fn a_change_that_was_not_read_anew_keeps_its_list(ledger: &Ledger, book: &Book) 
             let readings = book.readings.iter().filter(|reading| reading.life == write.life);
             let mut since = readings.filter(|reading| reading.last_at() > began.at && reading.at < write.at);
             // Nothing is read while the spec is invalid.
-            let is_anew = since.any(differs)
-                || book.specs_between(began.at, write.at).any(|spec| Source::named_by(spec).is_none());
+            let is_anew =
+                since.any(differs) || book.specs_between(began.at, write.at).any(|spec| Source::of(spec).is_none());
             let is_other_list = change.pods_resource_version != known.pods_resource_version;
             if change.hash == known.hash && is_other_list && !is_anew {
                 return Err(format!("at {:?} {known:?} has become {change:?}", write.at));
@@ -459,7 +469,8 @@ fn a_revert_spares_the_earlier_pods(ledger: &Ledger, deletion: &Deletion, ground
         return true;
     }
     // A pod with other content must be replaced.
-    let read = Source::named_by(&grounds.seen.spec).and_then(|source| ledger.first_content(source, deletion.pod));
+    let read = Source::by(&grounds.seen.spec, &grounds.seen.status)
+        .and_then(|source| ledger.first_content(source, deletion.pod));
     let desired = grounds.seen.status.restart.as_ref().map(Restart::config_hash);
     if read.is_some_and(|(_, content)| Some(hash(content)) != desired) {
         return true;
@@ -487,8 +498,10 @@ fn a_revert_spares_the_earlier_pods(ledger: &Ledger, deletion: &Deletion, ground
     let pending = |write: &&Write| write.at < deletion.at && !is_of_change(&write.before) && is_of_change(&write.after);
     let began = book.writes.iter().rev().filter(pending).filter_map(|write| Some((write, write.read?)));
     let mut left = began.filter_map(|(write, read)| {
-        let reading = book.readings.iter().find(|reading| reading.at == read)?;
-        Some((write, reading))
+        // The same version once more is no reading of its own.
+        let is_earlier = |reading: &&Reading| reading.life == write.life && reading.at < read;
+        let of_it = book.readings.iter().find(|reading| reading.at == read);
+        Some((write, of_it.or_else(|| book.readings.iter().rfind(is_earlier))?))
     });
     let is_restored = |reading: &Reading| ledger.restored.iter().any(|at| (reading.at..deletion.at).contains(at));
     // Without a later reading the process goes by what it read before the restore.
@@ -499,6 +512,9 @@ fn a_revert_spares_the_earlier_pods(ledger: &Ledger, deletion: &Deletion, ground
     let room = if grounds.is_since_known { A_SECOND } else { SKEW + ledger.skew };
     // Another keeper may have read the content first, for both.
     let left_at = may_have_left(book, left, left.may_be_first).min(left.first_at().second());
+    // The first look of a process may have found it in the middle of a restart.
+    let began = write.before.begun().filter(|_| left.may_be_first).and_then(|begun| begun.started_at);
+    let left_at = began.map_or(left_at, |began| began.min(left_at));
     // The restore has brought back the status that says since when the ConfigMonitor was settled.
     let is_brought_back = ledger.restored.iter().any(|at| *at < write.at) && book.is_of_first_look(left);
     let settled = write.before.conditions.iter().find(|condition| condition.r#type == "Reconciling");
@@ -518,22 +534,60 @@ fn only_selected_pods_are_deleted(ledger: &Ledger, deletion: &Deletion, grounds:
     grounds.lists.iter().any(is_listed) && pod.is_restartable(spec)
 }
 
-/// If the scope says so as it begins, a restart without a request deletes only pods that refer to a source.
+/// If the scope says so as it begins, a restart without a request deletes only pods that refer to a source that has
+/// changed, and is still discovered if it was.
 fn only_pods_that_refer_are_deleted(ledger: &Ledger, deletion: &Deletion, grounds: &Grounds) -> bool {
-    let (book, pod) = (&ledger.books[grounds.book], &ledger.pods[deletion.pod]);
+    let (book, pod, spec) = (&ledger.books[grounds.book], &ledger.pods[deletion.pod], &grounds.seen.spec);
     let Some(begun) = grounds.seen.status.begun().filter(|begun| begun.request.is_none()) else { return true };
-    let is_scoped = |start: &&Write| start.spec.pod_scope == Some(PodScope::Referring);
-    let Some(start) = book.start_of(begun).filter(is_scoped) else { return true };
+    let is_scoped = |change: &Change| change.pod_scope == PodScope::Referring;
+    let was_discovered =
+        |name: &str| grounds.seen.status.sources.iter().any(|known| known.name == name && known.discovered);
+    let is_left_out = |name: &str| was_discovered(name) && spec.discover.is_some() && !discovers(spec, name);
+    let concerns = |change: &Change| !is_left_out(&change.name) && (!is_scoped(change) || pod.refers_to(&change.name));
+    if !begun.changes.iter().any(concerns) {
+        return false;
+    }
+    let Some(start) = book.start_of(begun).filter(|_| begun.changes.iter().all(is_scoped)) else { return true };
     // The source may have been edited while the restart was pending.
     let since = begun.since().minus(A_SECOND + ledger.skew).as_second();
     let since = Moment { step: 0, ms: u64::try_from(since).unwrap_or(0) * 1000 };
-    begun.changes.iter().any(|change| pod.refers_to(&change.name))
-        && book.specs_between(since, start.at).any(|spec| pod.is_in_scope(spec))
+    book.specs_between(since, start.at).any(|spec| pod.is_in_scope(spec))
 }
 
-/// Nothing is deleted under `suspend`, nor while the last reading says that the ConfigMap does not exist.
-fn nothing_is_deleted_while_the_restart_is_held(_: &Ledger, _: &Deletion, grounds: &Grounds) -> bool {
-    grounds.seen.spec.suspend != Some(true) && !grounds.missing
+/// Nothing is deleted under `suspend`, nor while the last reading says that the ConfigMap does not exist. A discovered one
+/// holds only the pods that refer to it.
+fn nothing_is_deleted_while_the_restart_is_held(ledger: &Ledger, deletion: &Deletion, grounds: &Grounds) -> bool {
+    let Grounds { seen, missing, .. } = grounds;
+    let refers = |its: &&str| ledger.pods[deletion.pod].refers_to(its);
+    let holds = |missing: &Source| seen.spec.discover.is_none() || missing.config_maps.iter().any(refers);
+    seen.spec.suspend != Some(true) && !missing.as_ref().is_some_and(holds)
+}
+
+/// The sources are read from the pods: what one refers to that a restart could replace is a source in the end.
+fn what_pods_refer_to_is_discovered(ledger: &Ledger, book: &Book) -> Result<(), String> {
+    let Some(End { spec, status, alive, .. }) = book.end.as_ref().filter(|end| end.spec.discover.is_some()) else {
+        return Ok(());
+    };
+    let ours =
+        alive.iter().map(|pod| &ledger.pods[*pod]).filter(|pod| pod.is_selected(spec) && pod.is_restartable(spec));
+    let is_known = |name: &str| status.sources.iter().any(|known| known.name == name);
+    let is_source = |name: &str| discovers(spec, name) && !is_known(name);
+    let lacks = |pod: &&PodRecord| CONFIG_MAPS.iter().any(|name| pod.refers_to(name) && is_source(name));
+    ours.clone().find(lacks).map_or(Ok(()), |pod| Err(format!("{pod:?} refers to a source that is none: {status:?}")))
+}
+
+/// No story lasts for a day.
+fn a_discovered_source_is_forgotten_only_once_it_is_gone(ledger: &Ledger, book: &Book) -> Result<(), String> {
+    for write in &book.writes {
+        let is_known = |name: &str| write.after.sources.iter().any(|known| known.name == name);
+        let forgotten = write.before.sources.iter().filter(|known| known.discovered && known.hash.is_some());
+        for known in forgotten.filter(|known| discovers(&write.spec, &known.name) && !is_known(&known.name)) {
+            if !ledger.has_been_missing(&known.name, write.at) {
+                return Err(format!("at {:?} {known:?}", write.at));
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Rule 3. No pod is deleted that was created after the list for the change of each source that it refers to, and for the
@@ -541,7 +595,7 @@ fn nothing_is_deleted_while_the_restart_is_held(_: &Ledger, _: &Deletion, ground
 fn no_new_pod_is_deleted(ledger: &Ledger, deletion: &Deletion, grounds: &Grounds) -> bool {
     let (restart, pod) = (grounds.seen.status.restart.as_ref(), &ledger.pods[deletion.pod]);
     restart.is_some_and(|restart| {
-        let refers = |change: &&Change| restart.pod_scope == PodScope::Selected || pod.refers_to(&change.name);
+        let refers = |change: &&Change| change.pod_scope == PodScope::Selected || pod.refers_to(&change.name);
         let of_request = restart.request.iter().map(|request| request.observed_at);
         let mut times = restart.changes.iter().filter(refers).map(|change| change.observed_at).chain(of_request);
         let by_times = grounds.by_times && times.any(|at| pod.created <= at.plus(SKEW));
@@ -609,6 +663,11 @@ fn observed_at_is_when_the_content_was_read(ledger: &Ledger, book: &Book) -> Res
         let room = A_SECOND + ledger.skew;
         let mut asked = asked.map(|(at, _)| at.second());
         if asked.any(|at| (at.minus(room)..=write.at.second().plus(room)).contains(&restart.observed_at())) {
+            continue;
+        }
+        // Of what is discovered, nobody knows which answers make a reading.
+        let mut sources = write.before.sources.iter().chain(&write.after.sources);
+        if sources.any(|known| known.discovered) && write.before.watched() != write.after.watched() {
             continue;
         }
         // A missing source has its last hash, even if that was about other keys.
@@ -714,7 +773,7 @@ fn stale_pods(ledger: &Ledger, book: &Book) -> Vec<(usize, Option<Exception>)> {
     let ours = |pod: &&usize| ledger.pods[**pod].is_selected(spec) && ledger.pods[**pod].is_restartable(spec);
     // What a pod does not refer to is not its content.
     let in_scope = |pod: &usize| {
-        let is_all = spec.pod_scope != Some(PodScope::Referring);
+        let is_all = !is_referring(spec);
         let part = source.only(|config_map| is_all || ledger.pods[*pod].refers_to(config_map))?;
         let now = part.known(|config_map| source.of_part(part.only(|name| name == config_map)?, *content))?;
         Some((*pod, part, now))

@@ -5,10 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use configmonitor_operator::kube::labels::{LabelSelectorOperator, LabelSelectorRequirement};
+use configmonitor_operator::monitor::content::Kind;
+use configmonitor_operator::monitor::discover::{DiscoverSpec, ExcludedObject};
 use configmonitor_operator::monitor::source::{ObjectSpec, SourceSpec};
 use configmonitor_operator::monitor::spec::{CanarySpec, DeletionPolicy, PodScope, Spec, UnmanagedPods};
 use simulated_cluster::cluster::Cluster;
-use simulated_cluster::content::{CONFIG_MAPS, KEYS, Source, Values, hash};
+use simulated_cluster::content::{CONFIG_MAPS, KEYS, Source, Values, discovers, hash};
 use simulated_cluster::ledger::{End, Ledger};
 use simulated_cluster::network::{Fate, Lease, Network, Process, RequestKind, Sent, WatchFault, Watched};
 use simulated_cluster::processes::{kill, start, stop};
@@ -49,8 +51,9 @@ pub(crate) fn play(story: &Story) -> Played {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
     let (cluster, moves) = runtime.block_on(async {
         let named = |nth| if nth < story.both { &CONFIG_MAPS[..] } else { &CONFIG_MAPS[..1] };
-        let named: Vec<Named> =
-            (0..story.monitors.len()).map(|nth| Named { config_maps: named(nth), one_key: false }).collect();
+        let named: Vec<Named> = (0..story.monitors.len())
+            .map(|nth| Named { config_maps: named(nth), one_key: false, discovers: false, excludes: false })
+            .collect();
         let specs = story.monitors.iter().zip(&named).map(|((quiet, most), named)| {
             let mut spec = Spec {
                 pod_selector: labels(Pods::All),
@@ -131,6 +134,10 @@ fn labels(pods: Pods) -> BTreeMap<String, String> {
 struct Named {
     config_maps: &'static [&'static str],
     one_key: bool,
+    /// It names none, but discovers all.
+    discovers: bool,
+    /// The second one is not discovered.
+    excludes: bool,
 }
 
 impl Named {
@@ -138,6 +145,16 @@ impl Named {
     fn write(self, story: &Story, spec: &mut Spec) {
         let keys = self.one_key.then(|| vec![KEYS[0].to_owned()]);
         let is_secret = |name: &str| story.secret && name == CONFIG_MAPS[1];
+        spec.discover = self.discovers.then(|| {
+            let kinds = if story.secret { vec![Kind::ConfigMap, Kind::Secret] } else { vec![Kind::ConfigMap] };
+            let second = ExcludedObject { kind: None, name: CONFIG_MAPS[1].into() };
+            let exclude = self.excludes.then_some(second).into_iter().collect();
+            DiscoverSpec { kinds: Some(kinds.into_iter().collect()), exclude }
+        });
+        if self.discovers {
+            (spec.config_map, spec.keys, spec.sources) = (None, None, None);
+            return;
+        }
         (spec.config_map, spec.keys, spec.sources) = match self.config_maps {
             [name] if !story.optional && !is_secret(name) => (Some((*name).to_owned()), keys, None),
             names => {
@@ -261,6 +278,8 @@ impl Player<'_> {
             }
             Edit::Both => self.named[nth].config_maps = &CONFIG_MAPS,
             Edit::OneKey(holds) => self.named[nth].one_key = holds,
+            Edit::Discover(holds) => self.named[nth].discovers = holds,
+            Edit::Exclude(holds) => self.named[nth].excludes = holds,
             _ => {}
         }
         let (selected, named, story) = (self.selected[nth], self.named[nth], self.story);
@@ -273,7 +292,9 @@ impl Player<'_> {
                 (spec.pod_selector, spec.pod_selector_expressions) = (labels(selected), expressions(selected));
             }
             Edit::Invalidate(true) => spec.pod_selector = BTreeMap::new(),
-            Edit::Source(_) | Edit::Both | Edit::OneKey(_) => named.write(story, spec),
+            Edit::Source(_) | Edit::Both | Edit::OneKey(_) | Edit::Discover(_) | Edit::Exclude(_) => {
+                named.write(story, spec);
+            }
             Edit::Referring(holds) => spec.pod_scope = holds.then_some(PodScope::Referring),
             Edit::QuietPeriod(seconds) => spec.quiet_period_seconds = Some(seconds),
             Edit::MaxUnavailable(most) => spec.max_unavailable = most.map(PodCount::in_spec),
@@ -324,7 +345,14 @@ impl Player<'_> {
         self.cluster.state().recover();
         self.cluster.state().network.heal();
         start(&self.cluster, Process::First);
-        let all = [Watched::ConfigMaps, Watched::Secrets, Watched::Monitors, Watched::Namespaces, Watched::Pods];
+        let all = [
+            Watched::ConfigMaps,
+            Watched::Secrets,
+            Watched::Monitors,
+            Watched::Namespaces,
+            Watched::Pods,
+            Watched::References,
+        ];
         for watched in all {
             self.fail_watch(Process::First, watched, WatchFault::Expire);
             self.fail_watch(Process::Second, watched, WatchFault::Expire);
@@ -369,7 +397,8 @@ impl Player<'_> {
             let last = last.chain(state.ledger.deletions.last().map(|deletion| deletion.at.ms)).max().unwrap_or(0);
             let asked = state.network.trace.last().map_or(0, |sent| sent.ms);
             let settled = state.monitors.iter().filter(|monitor| !monitor.gone).all(|monitor| {
-                let content = Source::named_by(&monitor.spec).and_then(|source| state.content_of(source));
+                let source = Source::by(&monitor.spec, &monitor.status);
+                let content = source.and_then(|source| state.content_of(source));
                 let (hash, status) = (content.map(hash), &monitor.status);
                 let is_settled = status.is_ready() && status.restart.is_none() && status.config_hash() == hash;
                 is_settled
@@ -389,9 +418,16 @@ impl Player<'_> {
 /// Records the end of the story for a ConfigMonitor.
 fn record_end(state: &mut ClusterState, monitor: usize, is_settled: bool) {
     let (spec, status) = (state.monitors[monitor].spec.clone(), state.monitors[monitor].status.clone());
-    let source = Source::named_by(&spec).expect("the spec is valid in the end");
+    let alive = state.pods.iter().filter(|pod| !pod.finished && pod.gone_by.is_none()).map(|pod| pod.id).collect();
+    let Some(source) = Source::by(&spec, &status) else {
+        let pods: &Vec<usize> = &alive;
+        let ours = pods.iter().map(|pod| &state.ledger.pods[*pod]);
+        let mut ours = ours.filter(|pod| pod.is_selected(&spec) && pod.is_restartable(&spec));
+        let is_found = CONFIG_MAPS.iter().any(|name| discovers(&spec, name) && ours.any(|pod| pod.refers_to(name)));
+        let improper = is_found.then(|| format!("no source is found: {status:?}"));
+        return state.ledger.improper.extend(improper);
+    };
     let content = state.content_of(source).expect("the ConfigMaps are there or optional");
     let request = state.monitors[monitor].request;
-    let alive = state.pods.iter().filter(|pod| !pod.finished && pod.gone_by.is_none()).map(|pod| pod.id).collect();
     state.ledger.books[monitor].end = Some(End { spec, status, source, content, request, is_settled, alive });
 }

@@ -1,12 +1,13 @@
 //! Pods that refer to different sources, and ConfigMonitors that restart only those.
 
+use simulated_cluster::ledger::Deletion;
 use simulated_cluster::network::Process::First;
 use simulated_cluster::state::{Pace, References};
 
 use crate::examples::{OTHER, SETTINGS, play_well, spec, story};
 use crate::player::Played;
-use crate::story::Move::{self, Crash, Edit as EditContent, RequestRestart, Start, Wait};
-use crate::story::{Edit, PodCount, Story, Windows};
+use crate::story::Move::{self, Crash, Edit as EditContent, RequestRestart, Scale, Start, Wait};
+use crate::story::{Edit, PodCount, Pods, Story, Windows};
 
 const REFERRING: Move = spec(Edit::Referring(true));
 
@@ -136,4 +137,54 @@ fn the_canary_is_a_pod_that_refers() {
     assert_eq!(deleted(&played), [2, 0, 1]);
     let at: Vec<u64> = played.ledger.deletions.iter().map(|deletion| deletion.at.ms).collect();
     assert!(at[1] >= at[0] + 10_000, "{at:?}");
+}
+
+const DISCOVER: Move = spec(Edit::Discover(true));
+
+#[test]
+fn the_sources_are_read_from_the_pods_and_a_change_restarts_those_that_refer() {
+    let edit = |name| EditContent(name, 'b');
+    assert_eq!(deleted(&play_well(&by_owner(&[DISCOVER, Wait(200), edit(SETTINGS), Wait(5000)]))), [2, 0, 1]);
+    for secret in [false, true] {
+        let story = by_owner(&[DISCOVER, Wait(200), edit(OTHER), Wait(5000)]);
+        assert_eq!(deleted(&play_well(&Story { secret, ..story })), [0, 2, 1]);
+    }
+    let both = by_owner(&[DISCOVER, Wait(200), edit(SETTINGS), edit(OTHER), Wait(5000)]);
+    assert_eq!(deleted(&play_well(&both)), [2, 2, 1]);
+}
+
+/// What refers to a ConfigMap that is gone would not start again.
+#[test]
+fn a_missing_source_that_was_discovered_holds_only_the_pods_that_refer_to_it() {
+    let gone = [DISCOVER, Wait(200), Move::DeleteConfigMap(OTHER), Wait(200), EditContent(SETTINGS, 'b'), Wait(20_000)];
+    let played = play_well(&by_owner(&[&gone[..], &[EditContent(OTHER, 'a'), Wait(20_000)]].concat()));
+    let created = played.moves[6].0;
+    let is_early = |owner| {
+        let of = |it: &&Deletion| played.ledger.pods[it.pod].place.0 == owner;
+        played.ledger.deletions.iter().filter(of).all(|it| it.at.ms < created)
+    };
+    assert_eq!((deleted(&played), is_early(0), is_early(2)), ([2, 0, 1], true, false));
+}
+
+/// As when a namespace is scaled to zero every night. The new pods have just read the earlier content.
+#[test]
+fn a_source_is_remembered_while_no_pod_refers_to_it() {
+    let back = [spec(Edit::Select(Pods::Back)), DISCOVER, Wait(200), Scale(1, 0), Wait(700_000)];
+    let moves = [&back[..], &[Scale(1, 2), Wait(60), EditContent(OTHER, 'b'), Wait(20_000)]].concat();
+    let pace = Pace { creation: 50, readiness: 0, termination: 0 };
+    assert_eq!(deleted(&play_well(&Story { pace, ..by_owner(&moves) })), [0, 2, 0]);
+}
+
+/// It ends the entry of the source, also of a restart that has begun.
+#[test]
+fn what_is_excluded_restarts_no_further_pod() {
+    let one = spec(Edit::MaxTotal(Some(PodCount::Pods(1))));
+    let begun =
+        [DISCOVER, one, Wait(200), EditContent(OTHER, 'b'), Wait(1000), spec(Edit::Exclude(true)), Wait(60_000)];
+    let pace = Pace { readiness: 5000, ..by_owner(&[]).pace };
+    let story = Story { monitors: vec![(0, None)], pace, ..by_owner(&begun) };
+    assert_eq!(deleted(&play_well(&story)).iter().sum::<usize>(), 1);
+    let both = [&begun[..3], &[EditContent(SETTINGS, 'b')], &begun[3..]].concat();
+    let story = Story { moves: both, ..story };
+    assert_eq!(deleted(&play_well(&story))[0], 2, "the other one goes on");
 }

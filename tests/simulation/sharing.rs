@@ -4,10 +4,10 @@
 use crate::examples::{OTHER, SETTINGS, play_well, story};
 use crate::player::Played;
 use crate::story::Move::{Edit as EditContent, Lasting, NewPodsStayUnready, Request, Spec, Until, Wait};
-use crate::story::{AT_ONCE, Edit, Move, PodCount, Pods, Story};
-use simulated_cluster::network::Process::First;
+use crate::story::{AT_ONCE, Edit, Move, PodCount, Pods, Story, Windows};
+use simulated_cluster::network::Process::{First, Second};
 use simulated_cluster::network::{Fate, RequestKind, Served};
-use simulated_cluster::state::{Owners, Pace};
+use simulated_cluster::state::{Owners, Pace, References};
 
 /// More ConfigMonitors than keepers of a namespace may be awake.
 const MANY: usize = 40;
@@ -162,4 +162,63 @@ fn a_keeper_goes_by_a_list_of_another_one_since_it_read_the_content_itself() {
     let pace = Pace { creation: 50, readiness: 5000, termination: 3000 };
     let story = Story { seed: 20961123400, monitors, pace, owners: Owners::Odd, min_ready: 2, ..story(&moves) };
     play_well(&Story { namespaces: Served::Two, ..story });
+}
+
+/// The second process finds the content at its first look, in the middle of a requested restart of the first one. For all
+/// it knows, the content had left when that began.
+#[test]
+fn content_that_another_process_finds_late_may_have_come_at_any_time_since_the_restart_began() {
+    let windows = |monitor, windows| Spec(monitor, Edit::Windows(windows));
+    let asked = [Wait(200), windows(0, Windows::EveryOtherMinute), Move::RequestRestart(1, 'y')];
+    let found = [
+        Until(Second, RequestKind::GetOwner, 3),
+        windows(1, Windows::EveryMinute),
+        Move::Start(Second),
+        EditContent(SETTINGS, 'b'),
+    ];
+    let moves = [&asked[..], &found, &[Wait(8000), EditContent(SETTINGS, 'a')]].concat();
+    let pace = Pace { creation: 2000, readiness: 5000, termination: 20_000 };
+    let monitors = vec![(3, Some(PodCount::Percent("40%"))), (3, None)];
+    let story =
+        Story { seed: 22361103946, monitors, pace, owners: Owners::Odd, lag: 4000, nodes: 600, ..story(&moves) };
+    let story = Story { min_ready: 2, namespaces: Served::All, references: References::ByPod, page: 2, ..story };
+    play_well(&story);
+}
+
+/// The ConfigMap that has gone back had changed long after the other one, which the spec no longer names.
+#[test]
+fn a_revert_concerns_no_pod_from_before_the_change_because_an_earlier_source_was_removed() {
+    let begun = [Until(First, RequestKind::GetOwner, 2), EditContent(OTHER, 'b'), Wait(8000)];
+    let second = |content| Move::EditSecondKey(SETTINGS, content);
+    let back = [Spec(1, Edit::Source(SETTINGS)), second('b'), Wait(100), second('a')];
+    let pace = Pace { creation: 2000, readiness: 5000, termination: 0 };
+    let monitors = vec![(0, Some(PodCount::Percent("40%"))), (0, None)];
+    let story = Story { seed: 22361241210, monitors, both: 2, pace, ..story(&[&begun[..], &back].concat()) };
+    play_well(&Story { namespaces: Served::Two, page: 2, ..story });
+}
+
+/// Other content has interrupted its restart, with the first write since then.
+#[test]
+fn a_change_that_a_backup_brings_back_may_get_another_list() {
+    let surge = |most| Spec(2, Edit::MaxSurge(Some(most)));
+    let moves = [
+        Wait(200),
+        surge(PodCount::Percent("40%")),
+        Wait(100),
+        Move::EditSecondKey(SETTINGS, 'b'),
+        Wait(4000),
+        surge(PodCount::Pods(2)),
+        Spec(1, Edit::Select(Pods::Front)),
+        Move::BackUp,
+        Spec(0, Edit::WipeStatus),
+        Wait(1000),
+        Move::Restore,
+        EditContent(SETTINGS, 'b'),
+        Until(First, RequestKind::Event, 2),
+        EditContent(SETTINGS, 'a'),
+    ];
+    let pace = Pace { creation: 0, readiness: 0, termination: 20_000 };
+    let monitors = vec![(1, AT_ONCE), (0, Some(PodCount::Percent("40%"))), (0, AT_ONCE)];
+    let story = Story { seed: 22361332896, monitors, replicas: true, pace, lag: 300, ..story(&moves) };
+    play_well(&Story { status_lag: 4000, surges: true, ..story });
 }

@@ -134,6 +134,10 @@ pub(crate) enum Edit {
     OneKey(bool),
     /// Whether only the pods that refer to a source are concerned.
     Referring(bool),
+    /// Whether the sources are read from the pods.
+    Discover(bool),
+    /// Whether the second ConfigMap is excluded from those.
+    Exclude(bool),
     QuietPeriod(u32),
     MaxUnavailable(Option<PodCount>),
     MaxTotal(Option<PodCount>),
@@ -362,10 +366,15 @@ impl Author {
             0..8 => Move::Until(process, self.request_kind(), self.rng.usize(1..4)),
             8..18 => Move::Request(process, self.request_kind(), self.rng.u32(1..5), self.fate()),
             18..20 => Move::Watch(process, self.one_of(self.of_sources), WatchFault::Stall),
-            20 => Move::Watch(process, self.one_of(&[Watched::Monitors, Watched::Pods]), WatchFault::Stall),
+            20 => Move::Watch(
+                process,
+                self.one_of(&[Watched::Monitors, Watched::Pods, Watched::References]),
+                WatchFault::Stall,
+            ),
             21..25 => {
                 let of_source = self.one_of(self.of_sources);
-                let watched = self.one_of(&[of_source, of_source, Watched::Monitors, Watched::Pods]);
+                let watched =
+                    self.one_of(&[of_source, of_source, Watched::Monitors, Watched::Pods, Watched::References]);
                 let faults =
                     [WatchFault::End, WatchFault::Break, WatchFault::Expire, WatchFault::Expire, WatchFault::Miss];
                 Move::Watch(process, watched, self.one_of(&faults))
@@ -433,6 +442,7 @@ impl Author {
         let referring = if self.refers { 0..self.monitors } else { 0..0 };
         for monitor in referring {
             moves.push(Move::Spec(monitor, Edit::Referring(self.one_of(&[true, true, false]))));
+            moves.push(Move::Spec(monitor, Edit::Discover(self.rng.bool())));
         }
         let count = self.rng.usize(1..50);
         moves.extend((0..count).map(|_| self.any()));
@@ -474,7 +484,12 @@ impl Author {
             return self.about_surge();
         }
         if self.refers && self.rng.u8(..20) == 0 {
-            return Move::Spec(self.rng.usize(..self.monitors), Edit::Referring(self.rng.bool()));
+            let edit = match self.rng.u8(..3) {
+                0 => Edit::Referring(self.rng.bool()),
+                1 => Edit::Discover(self.rng.bool()),
+                _ => Edit::Exclude(self.rng.bool()),
+            };
+            return Move::Spec(self.rng.usize(..self.monitors), edit);
         }
         if self.labelled && self.rng.u8(..8) == 0 {
             return self.about_the_namespace();

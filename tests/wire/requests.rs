@@ -52,7 +52,7 @@ async fn cause_of(answer: Answer) -> Cause {
 }
 
 fn labelled(labels: &str) -> Selection {
-    Selection { resource: PODS, labels: Some(labels.to_owned()), name: None, metadata_only: false }
+    Selection { resource: PODS, labels: Some(labels.to_owned()), fields: None, metadata_only: false }
 }
 
 /// Sends one request of each kind. Returns the failures.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use configmonitor_operator::controller::{Namespaces, Synced, run};
+use configmonitor_operator::controller::{Namespaces, Settings, Synced, run};
 use serde_json::json;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -65,7 +65,7 @@ async fn operator_at_rest(scenario: &Scenario) -> JoinHandle<()> {
     let running = tokio::spawn(async move {
         let (namespaces, elected) = (Namespaces::Named(vec!["default".into()]), CancellationToken::new());
         elected.cancel();
-        run(client, namespaces, None, false, &watch::Sender::new(Synced::default()), elected).await;
+        run(client, namespaces, Settings::default(), &watch::Sender::new(Synced::default()), elected).await;
     });
     for words in [PUT, "watch configmaps", "watch configmonitors"] {
         scenario.server.arrived(words, 1).await;

@@ -23,7 +23,7 @@ pub(crate) struct Events {
 
 impl Events {
     pub(crate) fn of(server: &Server) -> Self {
-        let of = Selection { resource: CONFIG_MAPS, labels: None, name: None, metadata_only: true };
+        let of = Selection { resource: CONFIG_MAPS, labels: None, fields: None, metadata_only: true };
         Self { events: Box::pin(watch(client(server), of, Duration::ZERO, |_| ())) }
     }
 

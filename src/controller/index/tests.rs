@@ -285,7 +285,7 @@ fn a_secret_is_not_the_config_map_of_its_name() {
     let mut index = index(&[("other", "a")]);
     index.handle_monitor(Event::Applied(Ok(monitor)));
     let secret = SourceName { kind: Kind::Secret, name: "a".into() };
-    assert_eq!(index.secrets().collect::<Vec<_>>(), [&secret]);
+    assert_eq!(index.named_secrets().collect::<Vec<_>>(), [&secret]);
     assert_eq!(
         index.relist(&[("a", "5")]),
         ["notify m of generation 1, at 5 and silent", "notify other of generation 1, at 5"]
@@ -369,11 +369,111 @@ fn a_list_of_one_secret_says_what_it_has_shown_whatever_another_list_does_meanwh
     monitor.spec = Some(RawValue::from_string(spec.to_owned()).unwrap());
     let mut index = Index::default();
     index.handle_monitor(Event::Applied(Ok(monitor)));
-    let (one, all) = (Target::One(index.secrets().next().unwrap().clone()), Target::All(Kind::Secret));
+    let (one, all) = (Target::One(index.named_secrets().next().unwrap().clone()), Target::All(Kind::Secret));
     let mut changes = |target, event| words(index.handle_source(target, event, Instant::now()));
     changes(&one, Event::Reset);
     assert_eq!(changes(&one, Event::Listed(Ok(config_map("a", "5")))), ["notify m of generation 1, at 5"]);
     // The watch on all Secrets begins a list every 10 min, and is refused.
     changes(&all, Event::Reset);
     assert!(changes(&one, Event::Synced).is_empty());
+}
+
+/// A pod of a ReplicaSet that refers to these ConfigMaps.
+fn referring(config_maps: &[&str]) -> Event<WholePod> {
+    let from: Vec<String> =
+        config_maps.iter().map(|name| format!(r#"{{"configMapRef":{{"name":"{name}"}}}}"#)).collect();
+    let owner = r#"{"apiVersion":"apps/v1","kind":"ReplicaSet","name":"web","uid":"o","controller":true}"#;
+    let text = format!(
+        r#"{{"metadata":{{"name":"p","uid":"p","resourceVersion":"1","creationTimestamp":"2026-11-21T10:00:00Z",
+            "ownerReferences":[{owner}]}},"spec":{{"containers":[{{"envFrom":[{}]}}]}}}}"#,
+        from.join(",")
+    );
+    Event::Applied(Ok(serde_json::from_str(&text).unwrap()))
+}
+
+/// A ConfigMonitor that names a ConfigMap, and discovers others.
+fn discovering(name: &str, generation: i64) -> ConfigMonitor {
+    let spec = r#"{"configMap":"a","discover":{},"podSelector":{"app":"web"}}"#;
+    ConfigMonitor { spec: Some(RawValue::from_string(spec.to_owned()).unwrap()), ..monitor(name, generation, "a") }
+}
+
+#[test]
+fn what_pods_refer_to_rings_the_monitors_that_select_them_once_the_pods_are_listed() {
+    let mut index = Index::default();
+    let selector: Arc<str> = "app=web".into();
+    for name in ["m", "n"] {
+        index.handle_monitor(Event::Applied(Ok(discovering(name, 1))));
+    }
+    assert_eq!((index.take_watches_changed(), index.selectors().collect::<Vec<_>>()), (true, vec![&selector]));
+    let mut pods = |event| {
+        let changes = words(index.handle_pods(&selector, event, None, Instant::now()));
+        (changes.len(), changes.first().cloned())
+    };
+    let listed = |event| match event {
+        Event::Applied(pod) => Event::Listed(pod),
+        other => other,
+    };
+    assert_eq!(pods(referring(&["b"])).0, 0, "there is no list yet");
+    assert_eq!((pods(Event::Reset).0, pods(listed(referring(&["b"]))).0), (0, 0));
+    assert_eq!(pods(Event::Synced), (2, Some("notify m of generation 1, silent and silent".to_owned())));
+    assert_eq!(pods(referring(&["b"])).0, 0, "nothing is new");
+    assert_eq!(pods(referring(&["c"])).1, Some("notify m of generation 1, silent and silent and silent".to_owned()));
+    assert_eq!(index.config_map_changes(Event::Applied(Ok(config_map("c", "5")))).len(), 2);
+    let mut known = discovering("m", 1);
+    let status = r#"{"sources":[{"kind":"ConfigMap","name":"c","discovered":true}]}"#;
+    known.status = Some(RawValue::from_string(status.to_owned()).unwrap());
+    index.handle_monitor(Event::Applied(Ok(known)));
+    index.handle_pods(&selector, Event::Reset, None, Instant::now());
+    let changes = words(index.handle_pods(&selector, Event::Synced, None, Instant::now()));
+    let remembered = "notify m of generation 1, silent and at 5";
+    assert_eq!(changes, [remembered, "notify n of generation 1, silent"], "no pod refers to anything any more");
+    index.handle_monitor(Event::Deleted(Ok(discovering("m", 1))));
+    index.handle_monitor(Event::Applied(Ok(monitor("n", 2, "a"))));
+    index.handle_monitor(Event::Applied(Ok(discovering("n", 3))));
+    let is_listed = |latest: Latest| latest.found.is_some();
+    assert_eq!(index.latest(&"n".into()).map(is_listed), Some(true), "the watch has not been closed");
+    index.handle_monitor(Event::Applied(Ok(monitor("n", 4, "a"))));
+    assert_eq!((index.take_watches_changed(), index.selectors().count(), index.sources.len()), (true, 0, 1));
+}
+
+/// As after a rollout with another name of the ConfigMap: what refers to it has been replaced.
+#[test]
+fn pods_are_listed_anew_some_time_after_a_discovered_source_is_gone() {
+    let (mut index, start) = (Index::default(), Instant::now());
+    let (selector, seconds): (Arc<str>, _) = ("app=web".into(), |seconds| start + Duration::from_secs(seconds));
+    index.handle_monitor(Event::Applied(Ok(discovering("m", 1))));
+    let list = |index: &mut Index, at| {
+        index.handle_pods(&selector, Event::Reset, None, seconds(at));
+        index.handle_pods(&selector, Event::Synced, None, seconds(at)).len()
+    };
+    list(&mut index, 0);
+    index.handle_pods(&selector, referring(&["b"]), None, start);
+    let gone = |name: &str| Event::Deleted(Ok(config_map(name, "5")));
+    index.handle_source(&Target::All(Kind::ConfigMap), gone("a"), seconds(1));
+    assert_eq!(index.relist_due(), None, "it is named");
+    for (at, due) in [(2, 10), (30, 31)] {
+        index.handle_source(&Target::All(Kind::ConfigMap), gone("b"), seconds(at));
+        assert_eq!(index.relist_due(), Some(seconds(due)));
+        let awaits = |index: &Index| index.latest(&"m".into()).is_some_and(|latest| latest.awaits_pods);
+        assert_eq!((awaits(&index), index.begin_relists(seconds(due - 1)).len()), (true, 0));
+        assert_eq!(index.begin_relists(seconds(due)), [Arc::clone(&selector)]);
+        assert_eq!((list(&mut index, due), awaits(&index)), (1, false));
+        index.handle_pods(&selector, referring(&["b"]), None, seconds(due));
+    }
+}
+
+#[test]
+fn a_right_on_pods_or_secrets_that_is_missing_is_told_to_those_that_discover() {
+    let mut index = index(&[("other", "a")]);
+    index.handle_monitor(Event::Applied(Ok(discovering("m", 1))));
+    let error = Action::new("list", SECRETS).failed(Cause::Forbidden("no".to_owned()));
+    for target in [Target::Selected("app=web".into()), Target::All(Kind::Secret)] {
+        assert_eq!(words(index.handle_refusal(&target, Some(&error))).len(), 1, "{target:?}");
+        assert_eq!(words(index.handle_refusal(&target, Some(&error))).len(), 0, "{target:?}");
+        let told = |latest: Latest| (latest.found.is_some_and(|found| found.is_err()), latest.no_secrets.is_some());
+        let expected = if target == Target::All(Kind::Secret) { (false, true) } else { (true, false) };
+        assert_eq!(index.latest(&"m".into()).map(told), Some(expected));
+        assert_eq!(index.latest(&"other".into()).map(told), Some((false, false)));
+        assert_eq!(words(index.handle_refusal(&target, None)).len(), 1, "{target:?}");
+    }
 }

@@ -5,6 +5,7 @@ mod reading;
 mod record;
 mod write;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -20,7 +21,7 @@ use crate::kube::error::Error;
 use crate::kube::{ResourceVersion, Uid};
 use crate::monitor::ConfigMonitor;
 use crate::monitor::decide::{Content, Finding, Look, Quiet};
-use crate::monitor::source::{Source, SourceName};
+use crate::monitor::source::{Origin, Source, SourceName};
 use crate::monitor::spec::Policy;
 use crate::monitor::status::Status;
 
@@ -37,6 +38,8 @@ pub(crate) struct Memory {
     listed: Option<ResourceVersion>,
     /// Boxed, because most ConfigMonitors have none.
     quiet: Option<Box<Quiet>>,
+    /// Pods may have ceased to refer to a source that is gone, as the next list of them will show.
+    pub(super) awaits_pods: bool,
 }
 
 /// The outcome of reading the ConfigMonitor again before pods are deleted.
@@ -163,8 +166,9 @@ impl Memory {
         // Sources that need no GET must not wait for the others.
         let mut reads = Vec::new();
         for source in &policy.sources {
-            let before =
-                earlier.iter().position(|reading| reading.source == *source).map(|place| earlier.swap_remove(place));
+            let place = earlier.iter().position(|reading| reading.source.reads_like(source));
+            let mut before = place.map(|place| earlier.swap_remove(place));
+            before.iter_mut().for_each(|reading| reading.source.origin = source.origin);
             reads.push(self.look_at(context, source, latest, before, now));
         }
         let read = join_all(reads).await;
@@ -222,6 +226,12 @@ impl Memory {
 
     pub(crate) fn has_found_any(&self) -> bool {
         self.readings.iter().any(|reading| reading.content.is_some())
+    }
+
+    /// Returns the discovered sources that do not exist, although pods refer to them: these pods would not start again.
+    pub(crate) fn missing_discovered(&self) -> BTreeSet<SourceName> {
+        let is_missing = |reading: &&Reading| reading.content.is_none() && reading.source.origin == Origin::Referred;
+        self.readings.iter().filter(is_missing).map(|reading| reading.source.name.clone()).collect()
     }
 
     /// Returns the UIDs of the sources that exist.

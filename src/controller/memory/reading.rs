@@ -8,7 +8,7 @@ use crate::controller::shared::Fetched;
 use crate::kube::{ResourceVersion, Uid};
 use crate::monitor::content::ContentHash;
 use crate::monitor::decide::Content;
-use crate::monitor::source::Source;
+use crate::monitor::source::{Origin, Source};
 use crate::monitor::status::Status;
 
 pub(super) struct Reading {
@@ -55,6 +55,8 @@ impl Reading {
         };
         let replaced = was_immutable.zip(uid.as_ref()).is_some_and(|(before, uid)| before != *uid);
         let hash = match object {
+            // Nobody means its changes who does not name it.
+            Some(found) if found.is_token && source.origin != Origin::Named => Some(ContentHash::absent()),
             Some(found) => Some(found.hash.clone()),
             None => source.optional.then(ContentHash::absent),
         };

@@ -19,8 +19,8 @@ impl Memory {
         // Without these fields pods would be deleted twice or too early.
         let essence = |status: &Status| {
             let restart = status.restart.as_deref()?;
-            let Begun { pod_scope, canary, .. } = restart.begun.as_ref()?;
-            Some((restart.changes.clone(), restart.request.clone(), *pod_scope, canary.clone()))
+            let Begun { canary, .. } = restart.begun.as_ref()?;
+            Some((restart.changes.clone(), restart.request.clone(), canary.clone()))
         };
         let (intent, before) = (essence(&status), self.status().and_then(|status| status.restart.clone()));
         let status = self.update_status(context, status, situation).await?;

@@ -20,7 +20,7 @@ use crate::monitor::hold::record_start;
 use crate::monitor::notice::{self, Notice};
 use crate::monitor::report::{self, Progress, Situation};
 use crate::monitor::restart::machine::{Do, News, Over, Report};
-use crate::monitor::restart::plan::{Scope, Skipped};
+use crate::monitor::restart::plan::Skipped;
 use crate::monitor::restart::progress::Refusal;
 use crate::monitor::restart::standing::{OwnerQuery, OwnerStates};
 use crate::monitor::restart::wave::{Reply, Wave};
@@ -53,7 +53,8 @@ impl Drive<'_, '_> {
                 }
                 Do::List => {
                     // This is the last list of the pass, so the pass uses only what it shows.
-                    let (listing, interest) = list_pods(context, policy, &Scope::Selected, timer_now()).await?;
+                    let scope = self.watched.scope();
+                    let (listing, interest) = list_pods(context, policy, &scope, timer_now()).await?;
                     self.watched.take_list(listing, interest, context);
                     continue;
                 }

@@ -1,6 +1,6 @@
 //! The requests for the lists of pods that say which pods a restart replaces.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -18,7 +18,7 @@ use crate::monitor::decide::Quiet;
 use crate::monitor::restart::plan::{Plan, Referrers, Scope, Snapshot, Suspects};
 use crate::monitor::restart::snapshots::Snapshots;
 use crate::monitor::source::Contents;
-use crate::monitor::spec::{PodScope, Policy};
+use crate::monitor::spec::Policy;
 use crate::monitor::status::{Begun, Restart};
 
 /// How old a list of another keeper may be with which a restart begins.
@@ -79,6 +79,7 @@ impl Planner<'_> {
     pub(super) async fn begin(
         mut self,
         restart: &mut Restart,
+        scope: &Scope,
         content: (Contents, ServerTime),
         came: Instant,
     ) -> Result<(Plan, Arc<Listing>, ListInterest), Error> {
@@ -93,8 +94,7 @@ impl Planner<'_> {
         let may_share = !is_listed && restart.request.is_none() && policy.max_unavailable.is_none();
         let now = timer_now();
         let not_before = if may_share { came.max(now.checked_sub(SHARED_FOR).unwrap_or(came)) } else { now };
-        let scope = Scope::of(policy.pod_scope, restart);
-        let (listing, interest) = list_pods(self.context, policy, &scope, not_before).await?;
+        let (listing, interest) = list_pods(self.context, policy, scope, not_before).await?;
         if restart.lists_mut().any(|list| list.is_none()) {
             let listed = Arc::new(uids(&listing.pods));
             fill(restart, &listing.version);
@@ -102,7 +102,7 @@ impl Planner<'_> {
             let list = (listing.version.clone(), listed);
             self.snapshots.record(content, policy.selector.to_query(), came, list);
         }
-        let suspects = Suspects::of(restart, &lists, listing.referrers.as_ref());
+        let suspects = Suspects::of(restart, &lists, &listing.referrers);
         let plan = self.plan(&suspects, policy.selector.to_query(), &listing.pods);
         Ok((plan, listing, interest))
     }
@@ -112,7 +112,7 @@ impl Planner<'_> {
     pub(super) async fn recall(mut self, restart: &Restart, begun: &Begun) -> Result<Plan, Error> {
         let (context, policy) = (self.context, self.policy);
         let selection = Selection { labels: Some(begun.pod_selector.clone()), ..selected(policy) };
-        let (scope, mut referrers) = (Scope::of(begun.pod_scope, restart), Referrers::default());
+        let (scope, mut referrers) = (Scope::of(&restart.changes, &BTreeSet::new()), Referrers::default());
         let mut take = |WholePod { pod, spec, .. }: WholePod| {
             referrers.see(&scope, &pod.uid, spec.as_deref());
             Arc::new(pod)
@@ -135,8 +135,7 @@ impl Planner<'_> {
             },
         };
         info!(pods = begun.pods, "restart resumed");
-        let referrers = (begun.pod_scope == PodScope::Referring).then(|| Arc::new(referrers));
-        let suspects = Suspects::of(restart, &lists, referrers.as_ref());
+        let suspects = Suspects::of(restart, &lists, &Arc::new(referrers));
         Ok(self.plan(&suspects, begun.pod_selector.clone(), &pods))
     }
 
@@ -228,5 +227,5 @@ pub(super) async fn list_pods(
 }
 
 fn selected(policy: &Policy) -> Selection {
-    Selection { resource: PODS, labels: Some(policy.selector.to_query()), name: None, metadata_only: false }
+    Selection { resource: PODS, labels: Some(policy.selector.to_query()), fields: None, metadata_only: false }
 }

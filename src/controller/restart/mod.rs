@@ -112,12 +112,16 @@ impl Restarts {
     pub(crate) async fn begin(&mut self, mut step: Step<'_>, mut restart: Restart) -> Result<Requeue, Error> {
         self.hold();
         let (context, policy) = (step.context, step.policy);
+        let scope_of = |change: &Change| step.status.scope_of(policy.pod_scope, change);
+        restart.changes.iter_mut().for_each(|change| change.pod_scope = scope_of(change));
         // A failed canary has a restart, of which a request makes another one.
         step.status.supersede(restart.clone(), context.client.server_now());
         let came = step.memory.content_came();
         let content = (step.status.desired(), restart.observed_at());
         let planner = Planner { context, policy, snapshots: &mut self.snapshots };
-        let lists = planner.begin(&mut restart, content, came).await;
+        let missing = step.memory.missing_discovered();
+        let scope = Scope::of(&restart.changes, &missing);
+        let lists = planner.begin(&mut restart, &scope, content, came).await;
         step.status.restart = Some(Box::new(restart.clone()));
         let (plan, listing, interest) = match lists {
             Ok(lists) => lists,
@@ -142,6 +146,7 @@ impl Restarts {
         self.begun_at = Some(machine.started_at());
         let mut watched = Watched::new(machine);
         watched.started = notices.iter().find(|notice| notice.reason == "RestartStarted").cloned();
+        watched.leave_out(missing);
         watched.take_list(listing, interest, context);
         let requeue = Drive { step: &mut step, watched: &mut watched, notices: &notices }.run().await;
         step.scheduling.end_turn();
@@ -209,6 +214,7 @@ impl Restarts {
             }
         };
         watched.resume(policy, begun);
+        watched.leave_out(step.memory.missing_discovered());
         Ok(Some(self.watched.insert(watched)))
     }
 
@@ -223,7 +229,7 @@ impl Restarts {
         if now >= recheck_at {
             let (context, policy) = (step.context, step.policy);
             let Some(watched) = self.known(&step).await? else { return Ok(Requeue::Now) };
-            let (listing, interest) = list_pods(context, policy, &Scope::Selected, now).await?;
+            let (listing, interest) = list_pods(context, policy, &watched.scope(), now).await?;
             watched.take_list(listing, interest, context);
             let drive = Drive { step: &mut step, watched, notices: &[] };
             if let Some(requeue) = drive.complete_if_over().await? {

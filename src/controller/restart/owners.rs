@@ -113,7 +113,7 @@ async fn list_others(
     is_its: impl Fn(&Owner) -> bool,
 ) -> Result<Vec<Arc<Pod>>, Error> {
     let Some(labels) = labels else { return Ok(Vec::new()) };
-    let selection = Selection { resource: PODS, labels: Some(labels), name: None, metadata_only: false };
+    let selection = Selection { resource: PODS, labels: Some(labels), fields: None, metadata_only: false };
     let mut pods = client.list(&selection, None, Arc::<Pod>::new).await?.items;
     pods.retain(|pod| pod.controller.as_deref().is_some_and(&is_its));
     Ok(pods)

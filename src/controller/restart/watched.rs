@@ -2,6 +2,7 @@
 //!
 //! Deletes nothing: see `drive.rs`. `monitor::restart` decides which pods may be deleted.
 
+use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -20,6 +21,8 @@ use crate::kube::error::Error;
 use crate::kube::faults::Faults;
 use crate::monitor::notice::Notice;
 use crate::monitor::restart::machine::{Do, Machine, News};
+use crate::monitor::restart::plan::Scope;
+use crate::monitor::source::SourceName;
 use crate::monitor::spec::Policy;
 use crate::monitor::status::Begun;
 
@@ -38,6 +41,8 @@ pub(super) struct Watched {
     /// restart.
     pub(super) started: Option<Notice>,
     watch: PodWatch,
+    /// The discovered sources that do not exist. The pods that refer to them are not deleted.
+    missing: BTreeSet<SourceName>,
     /// Failures of the deletions and of reads of the owners.
     pub(super) faults: Faults,
     pub(super) watch_faults: Faults,
@@ -51,6 +56,7 @@ impl Watched {
             listed_at: timer_now(),
             started: None,
             watch: PodWatch::Closed,
+            missing: BTreeSet::new(),
             faults: Faults::default(),
             watch_faults: Faults::default(),
         })
@@ -134,11 +140,26 @@ impl Watched {
         }
     }
 
+    /// Takes which discovered sources do not exist. If others do than before, only another list shows what refers to them.
+    pub(super) fn leave_out(&mut self, missing: BTreeSet<SourceName>) {
+        if self.missing != missing {
+            self.missing = missing;
+            self.machine.unfollow();
+            self.watch.close();
+        }
+    }
+
+    /// Returns the sources of which a pass must know which pods refer to them.
+    pub(super) fn scope(&self) -> Scope {
+        Scope::of(&[], &self.missing)
+    }
+
     /// Takes a list, from which a watch may continue.
     pub(super) fn take_list(&mut self, listing: Arc<Listing>, interest: ListInterest, context: &Context) {
         self.listed_at = listing.began;
         let others = listing.selected_by.iter().filter(|name| **name != context.name);
         self.machine.also_selected_by(others.cloned().collect());
+        self.machine.leave_out(&self.missing, listing.referrers.unstartable.clone());
         let listed = News::Listed { pods: listing.pods.clone(), at: listing.at, took: listing.took };
         self.machine.heard(listed, clock::now(&context.client));
         self.listing = Some((listing, interest));

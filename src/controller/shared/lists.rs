@@ -31,8 +31,8 @@ pub(crate) type ListInterest = Interest<Scope, Arc<Listing>>;
 
 pub(crate) struct Listing {
     pub(crate) pods: Vec<Arc<Pod>>,
-    /// Which of them refer to the sources of the scope. `None`: that does not matter.
-    pub(crate) referrers: Option<Arc<Referrers>>,
+    /// Which of them refer to the sources of the scope.
+    pub(crate) referrers: Arc<Referrers>,
     pub(crate) version: ResourceVersion,
     /// The `Date` of the answer.
     pub(crate) at: ServerTime,
@@ -112,20 +112,18 @@ impl Listing {
             }
             Arc::new(pod)
         };
-        let (list, referrers) = match scope {
-            Scope::Selected => {
-                let take = |LabelledPod { pod, labels }: LabelledPod| take(pod, &labels);
-                (client.list(&selection, None, take).await?, None)
-            }
-            Scope::Referring(_) => {
-                let mut referrers = Referrers::default();
-                let take = |WholePod { pod, labels, spec }: WholePod| {
-                    referrers.see(scope, &pod.uid, spec.as_deref());
-                    take(pod, &labels)
-                };
-                (client.list(&selection, None, take).await?, Some(Arc::new(referrers)))
-            }
+        let mut referrers = Referrers::default();
+        let list = if scope.is_empty() {
+            let take = |LabelledPod { pod, labels }: LabelledPod| take(pod, &labels);
+            client.list(&selection, None, take).await?
+        } else {
+            let take = |WholePod { pod, labels, spec }: WholePod| {
+                referrers.see(scope, &pod.uid, spec.as_deref());
+                take(pod, &labels)
+            };
+            client.list(&selection, None, take).await?
         };
+        let referrers = Arc::new(referrers);
         let (version, took) = (list.resource_version, timer_now().saturating_duration_since(began));
         let (log, watch) = (Mutex::default(), tokio::sync::Mutex::default());
         let feed = Feed { client: shared.client.clone(), selection, from: version.clone(), log, watch };

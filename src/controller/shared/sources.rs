@@ -35,6 +35,8 @@ pub(crate) struct FetchedObject {
     pub(crate) uid: Uid,
     pub(crate) version: ResourceVersion,
     pub(crate) is_immutable: bool,
+    /// Whether it is the token of a service account, which the API server writes.
+    pub(crate) is_token: bool,
     pub(crate) hash: ContentHash,
     /// A message that names the missing keys, if any are missing.
     pub(crate) missing_keys: Option<Box<str>>,
@@ -55,12 +57,13 @@ pub(crate) async fn fetch(client: &Client, source: &Source) -> Result<Fetched, E
 
 impl FetchedObject {
     fn of(object: &DataObject, Source { name, keys, .. }: &Source) -> Self {
-        let DataObject { metadata, immutable, .. } = object;
+        let DataObject { metadata, immutable, r#type, .. } = object;
         let missing = keys.as_ref().and_then(|keys| report::missing_keys(name, object, keys));
         Self {
             uid: metadata.uid.clone(),
             version: metadata.resource_version.clone(),
             is_immutable: *immutable,
+            is_token: r#type.as_deref() == Some("kubernetes.io/service-account-token"),
             hash: ContentHash::of(name.kind, object, keys.as_ref()),
             missing_keys: missing.map(String::into_boxed_str),
             writer: metadata.last_writer().map(|(manager, at)| (manager.to_owned(), at)),

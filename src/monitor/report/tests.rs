@@ -33,7 +33,7 @@ fn server(second: i64) -> ServerTime {
 }
 
 fn settled(missing_keys: Option<&'static str>) -> Situation<'static> {
-    Situation::Settled { selector: &SELECTOR, missing_keys }
+    Situation::Settled { selector: &SELECTOR, missing_keys, has_sources: true }
 }
 
 /// The reason and the messages of Ready, Reconciling and Stalled.
@@ -54,6 +54,7 @@ fn standing() -> Standing<'static> {
         on_their_way: 1,
         unsettled: Vec::new(),
         unavailable: Vec::new(),
+        unstartable: Vec::new(),
         terminating: Vec::new(),
         handed_over: Vec::new(),
         obstacles: Vec::new(),

@@ -16,7 +16,7 @@ pub(crate) use self::report::{Over, Report};
 use super::Now;
 use super::canary::CanarySight;
 use super::pace::Pace;
-use super::plan::Plan;
+use super::plan::{Plan, Snapshot};
 use super::progress::{Advance, Refusal};
 use super::seen::{Seen, View};
 use super::standing::{Move, OwnerQuery, OwnerStates, Sight, Standing};
@@ -26,6 +26,7 @@ use crate::kube::error::{Cause, Error};
 use crate::kube::objects::{Owner, Pod};
 use crate::kube::{ServerTime, Uid};
 use crate::monitor::content::ContentHash;
+use crate::monitor::source::SourceName;
 use crate::monitor::spec::Policy;
 use crate::monitor::status::{self, Begun, Canary, CanaryState, Change, Entry, Request, Restart, Why};
 
@@ -57,6 +58,10 @@ pub(crate) struct Machine<P> {
     policy: Policy,
     /// The operator's own pod, which is never deleted.
     own_pod: Option<Uid>,
+    /// The pods of the last list that refer to a source which does not exist: their successors would not start.
+    unstartable: Snapshot,
+    /// These sources.
+    missing: BTreeSet<SourceName>,
     pods: Seen,
     pace: Pace,
     owners: OwnerStates,
@@ -240,8 +245,7 @@ impl<P> Machine<P> {
         let canary = policy.canary.filter(|_| why != Why::Reverted);
         let canary = canary.map(|canary| canary.pods.of(plan.len()).min(plan.len()));
         let canary = canary.map(|pods| Canary { pods, state: CanaryState::Replacing });
-        let pod_scope = policy.pod_scope;
-        let begun = Begun { pod_scope, canary, ..Begun::new(now, policy.selector.to_query(), plan.len()) };
+        let begun = Begun { canary, ..Begun::new(now, policy.selector.to_query(), plan.len()) };
         Self { is_intended: false, ..Self::recall(policy, plan, restart, &begun, own_pod, true) }
     }
 
@@ -258,8 +262,10 @@ impl<P> Machine<P> {
         Self {
             id: Id::of(restart, begun),
             plan,
-            policy: policy.clone(),
+            policy: policy.as_written(),
             own_pod,
+            unstartable: Snapshot::new(),
+            missing: BTreeSet::new(),
             pods: Seen::new(),
             pace: Pace::default(),
             owners: OwnerStates::new(),
@@ -310,13 +316,25 @@ impl<P> Machine<P> {
         self.begun = Begun { deleted: self.begun.deleted, ..begun.clone() };
         (self.phase, self.turn) = (Phase::Resting, None);
         self.pods.spend();
-        if self.policy == *policy {
+        // A restart has its sources, whatever pods refer to by now.
+        let policy = policy.as_written();
+        if self.policy == policy {
             return false;
         }
-        self.policy = policy.clone();
+        self.policy = policy;
         self.pace.pause = None;
         self.pods.unfollow();
         true
+    }
+
+    /// Requires a list before anything is decided.
+    pub(crate) fn unfollow(&mut self) {
+        self.pods.unfollow();
+    }
+
+    /// Takes which sources do not exist, and the pods of the next list that refer to one of them.
+    pub(crate) fn leave_out(&mut self, missing: &BTreeSet<SourceName>, unstartable: Snapshot) {
+        (self.missing, self.unstartable) = (missing.clone(), unstartable);
     }
 
     pub(crate) fn next(&mut self, now: Now) -> Do<P> {
@@ -405,7 +423,9 @@ impl<P> Machine<P> {
         let canary = self.begun.canary.as_ref().filter(|_| self.is_proving());
         let (since, seen_ready, failed) = (self.id.started_at, &self.seen_ready, self.seen_failed.as_deref());
         let canary = canary.map(|canary| CanarySight { canary, since, seen_ready, failed });
-        Sight { plan, policy, view, owners, deployments, undeleted, own_pod, canary, is_overdue }.standing()
+        let unstartable = &self.unstartable;
+        Sight { plan, policy, view, owners, deployments, undeleted, unstartable, own_pod, canary, is_overdue }
+            .standing()
     }
 
     /// Takes that nothing is left of the watch. While the restart waits, news show whether another pass is worth making.

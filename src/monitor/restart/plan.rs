@@ -10,8 +10,7 @@ use strum::IntoStaticStr;
 use super::{SKEW, SLACK};
 use crate::kube::objects::{Owner, Pod};
 use crate::kube::references::References;
-use crate::kube::{Resource, ResourceVersion, ServerTime, Uid};
-use crate::monitor::content::Kind;
+use crate::kube::{ResourceVersion, ServerTime, Uid};
 use crate::monitor::source::SourceName;
 use crate::monitor::spec::{PodScope, Policy, UnmanagedPods};
 use crate::monitor::status::{Change, Request, Restart};
@@ -49,52 +48,61 @@ pub(crate) struct Suspects {
     referring_to: Option<(SourceName, Arc<Referrers>)>,
 }
 
-/// Which of the selected pods a restart is for.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Scope {
-    Selected,
-    /// For the change of each of these sources, those that refer to it.
-    Referring(Vec<SourceName>),
+/// The sources of which it matters which of the selected pods refer to them.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Scope {
+    /// Those whose change concerns only the pods that refer to them.
+    changed: BTreeSet<SourceName>,
+    /// Those that do not exist. Pods that cannot start without them are not deleted.
+    missing: BTreeSet<SourceName>,
 }
 
-/// The pods that refer to each source of a scope.
+/// The pods that refer to the sources of a scope.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct Referrers(BTreeMap<SourceName, Snapshot>);
+pub(crate) struct Referrers {
+    referring: BTreeMap<SourceName, Snapshot>,
+    /// The pods that cannot start without a source that does not exist.
+    pub(crate) unstartable: Snapshot,
+}
 
 impl Scope {
-    pub(crate) fn of(scope: PodScope, restart: &Restart) -> Self {
-        match scope {
-            PodScope::Selected => Self::Selected,
-            PodScope::Referring => {
-                Self::Referring(restart.changes.iter().map(|change| change.source.clone()).collect())
-            }
-        }
+    pub(crate) fn of(changes: &[Change], missing: &BTreeSet<SourceName>) -> Self {
+        let changed = changes.iter().filter(|change| change.pod_scope == PodScope::Referring);
+        Self { changed: changed.map(|change| change.source.clone()).collect(), missing: missing.clone() }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.changed.is_empty() && self.missing.is_empty()
     }
 }
 
 impl Referrers {
     /// Takes a pod with this spec.
-    pub(crate) fn see(&mut self, scope: &Scope, uid: &Uid, spec: Option<&RawValue>) {
-        let Scope::Referring(sources) = scope else { return };
+    pub(crate) fn see(&mut self, Scope { changed, missing }: &Scope, uid: &Uid, spec: Option<&RawValue>) {
         let referred = referred(spec);
-        for source in sources.iter().filter(|source| refers(referred.as_ref(), source)) {
-            self.0.entry(source.clone()).or_default().insert(uid.clone());
+        for source in changed.iter().filter(|source| refers(referred.as_ref(), source)) {
+            self.referring.entry(source.clone()).or_default().insert(uid.clone());
+        }
+        let references = references(spec);
+        let mut required = references.iter().flat_map(References::iter).filter(|it| !it.is_optional);
+        if !missing.is_empty() && required.any(|it| SourceName::referred(it).is_some_and(|it| missing.contains(&it))) {
+            self.unstartable.insert(uid.clone());
         }
     }
 
     fn contain(&self, source: &SourceName, pod: &Pod) -> bool {
-        self.0.get(source).is_some_and(|pods| pods.contains(&pod.uid))
+        self.referring.get(source).is_some_and(|pods| pods.contains(&pod.uid))
     }
 }
 
 /// Returns the objects to which a pod with this spec refers. `None` if it cannot be decoded.
 pub(crate) fn referred(spec: Option<&RawValue>) -> Option<BTreeSet<SourceName>> {
-    let references = spec.map_or(Ok(References::default()), |spec| serde_json::from_str(spec.get()));
-    let source = |(resource, name): (Resource, &str)| {
-        let kind = [Kind::ConfigMap, Kind::Secret].into_iter().find(|kind| kind.resource() == resource)?;
-        Some(SourceName { kind, name: name.into() })
-    };
-    references.ok().map(|references| references.iter().filter_map(source).collect())
+    references(spec).map(|references| references.iter().filter_map(SourceName::referred).collect())
+}
+
+/// Returns the references of a pod with this spec. `None` if it cannot be decoded.
+pub(crate) fn references(spec: Option<&RawValue>) -> Option<References> {
+    spec.map_or(Some(References::default()), |spec| serde_json::from_str(spec.get()).ok())
 }
 
 /// Returns whether a pod refers to a source: what is not known may be anything.
@@ -139,13 +147,17 @@ pub(crate) enum Exempt {
 }
 
 pub(crate) fn exempt(policy: &Policy, pod: &Pod, own_pod: Option<&Uid>) -> Option<Exempt> {
+    exempt_by(policy.unmanaged_pods, pod, own_pod)
+}
+
+pub(crate) fn exempt_by(unmanaged: UnmanagedPods, pod: &Pod, own_pod: Option<&Uid>) -> Option<Exempt> {
     if own_pod == Some(&pod.uid) {
         return Some(Exempt::Own);
     }
     if pod.mirror {
         return Some(Exempt::Mirror);
     }
-    match (&pod.controller, policy.unmanaged_pods) {
+    match (&pod.controller, unmanaged) {
         (None, UnmanagedPods::Skip) => Some(Exempt::Bare),
         (Some(owner), UnmanagedPods::Skip) if owner.kind == "Job" => Some(Exempt::Job),
         _ => None,
@@ -153,19 +165,19 @@ pub(crate) fn exempt(policy: &Policy, pod: &Pod, own_pod: Option<&Uid>) -> Optio
 }
 
 impl Suspects {
-    /// Returns those of each change of a restart, and of its request, by the lists that it names. `referrers`: only pods
-    /// that refer to a source may have read it.
+    /// Returns those of each change of a restart, and of its request, by the lists that it names.
     pub(crate) fn of(
         restart: &Restart,
         lists: &HashMap<ResourceVersion, Option<Arc<Snapshot>>>,
-        referrers: Option<&Arc<Referrers>>,
+        referrers: &Arc<Referrers>,
     ) -> Vec<Self> {
         let list = |version: Option<&ResourceVersion>| version.and_then(|version| lists.get(version)?.clone());
         let of_change = |change: &Change| Self {
             observed_at: change.observed_at,
             listed: list(change.pods_resource_version.as_ref()),
             left: change.revert.then(|| (change.since, list(change.since_pods_resource_version.as_ref()))),
-            referring_to: referrers.map(|referrers| (change.source.clone(), Arc::clone(referrers))),
+            referring_to: (change.pod_scope == PodScope::Referring)
+                .then(|| (change.source.clone(), Arc::clone(referrers))),
         };
         let of_request = |request: &Request| Self {
             observed_at: request.observed_at,

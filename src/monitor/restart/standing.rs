@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::budget::{Budget, Holding, Member, is_available, waits_for_termination};
 use super::canary::{CanaryPods, CanarySight, Verdict};
-use super::plan::{AtStart, Plan, exempt};
+use super::plan::{AtStart, Plan, Snapshot, exempt};
 use super::seen::View;
 use super::surge::{Deployments, Obstacle, Surge, Way};
 use super::{SKEW, SLACK};
@@ -65,6 +65,8 @@ pub(crate) struct Sight<'a> {
     pub(crate) deployments: &'a Deployments,
     /// Existing pods that were to be deleted. Refused ones go after all others.
     pub(crate) undeleted: &'a BTreeMap<Uid, Undeleted>,
+    /// Those that refer to a source which does not exist, and so may not go.
+    pub(crate) unstartable: &'a Snapshot,
     pub(crate) own_pod: Option<&'a Uid>,
     /// The canary, until it has passed or failed.
     pub(crate) canary: Option<CanarySight<'a>>,
@@ -84,6 +86,8 @@ pub(crate) struct Standing<'a> {
     pub(crate) on_their_way: usize,
     pub(crate) unsettled: Vec<Unsettled<'a>>,
     pub(crate) unavailable: Vec<&'a Pod>,
+    /// The names of old pods that may not go, because they refer to a source which does not exist.
+    pub(crate) unstartable: Vec<&'a str>,
     /// The names of old pods that are terminating.
     pub(crate) terminating: Vec<&'a str>,
     /// The names of old pods that are handed over and not terminating.
@@ -188,6 +192,11 @@ impl<'a> Sight<'a> {
             on_their_way: concerned().map(|count| count.holding.terminating + count.holding.coming).sum(),
             unsettled: concerned().filter_map(|count| self.unsettled(count)).collect(),
             unavailable,
+            unstartable: removable
+                .iter()
+                .filter(|pod| self.unstartable.contains(&pod.uid))
+                .map(|pod| &*pod.name)
+                .collect(),
             terminating,
             stuck,
             canary: canary.map(|(sight, _)| CanaryStanding { pods: sight.canary.pods, until: baked_at }),
@@ -307,7 +316,8 @@ impl<'a> Sight<'a> {
         let is_refused = |pod: &Pod| self.undeleted.get(&pod.uid) == Some(&Undeleted::Refused);
         let refused = removable.iter().filter(|pod| is_refused(pod));
         let refusing: BTreeSet<Option<&Owner>> = refused.map(|pod| pod.controller.as_deref()).collect();
-        let mut pods = removable.to_vec();
+        let mut pods: Vec<&'a Pod> =
+            removable.iter().copied().filter(|pod| !self.unstartable.contains(&pod.uid)).collect();
         pods.sort_by_key(|pod| {
             (is_refused(pod), refusing.contains(&pod.controller.as_deref()), is_ready(pod), pod.created)
         });

@@ -20,7 +20,7 @@ use crate::kube::objects::{Owner, Pod};
 use crate::kube::{ServerTime, Uid};
 use crate::monitor::content::Kind;
 use crate::monitor::source::SourceName;
-use crate::monitor::spec::{CanaryPolicy, MaxUnavailable, PodCount, Policy};
+use crate::monitor::spec::{CanaryPolicy, MaxUnavailable, PodCount, PodScope, Policy};
 use crate::monitor::status::{Canary, CanaryState, Change, Restart};
 
 /// The second in which the new content was first read. Pods are older by default.
@@ -57,6 +57,7 @@ pub(super) fn change() -> Change {
         since: server(READ),
         since_pods_resource_version: Some("6".into()),
         revert: false,
+        pod_scope: PodScope::Selected,
     }
 }
 
@@ -111,7 +112,7 @@ struct Lists {
 fn planned(policy: &Policy, restart: &Restart, lists: &Lists, pods: &[Pod], own_pod: Option<&Uid>) -> Plan {
     let Lists { listed, since } = lists.clone();
     let lists = HashMap::from([("7".into(), listed), ("6".into(), since)]);
-    Plan::new(policy, &Suspects::of(restart, &lists, None), query(), pods, own_pod)
+    Plan::new(policy, &Suspects::of(restart, &lists, &Arc::default()), query(), pods, own_pod)
 }
 
 /// Lists the pods created before the content was read, or in the second after that.
@@ -185,9 +186,19 @@ fn sight<'a>(
 ) -> Sight<'a> {
     static UNDELETED: BTreeMap<Uid, Undeleted> = BTreeMap::new();
     static NO_DEPLOYMENTS: Deployments = Deployments::new();
-    let view = View { pods, at: server(READ + 10) };
-    let (deployments, undeleted) = (&NO_DEPLOYMENTS, &UNDELETED);
-    Sight { plan, policy, view, owners, deployments, undeleted, own_pod: None, canary: None, is_overdue: false }
+    static NONE: Snapshot = Snapshot::new();
+    Sight {
+        plan,
+        policy,
+        view: View { pods, at: server(READ + 10) },
+        owners,
+        deployments: &NO_DEPLOYMENTS,
+        undeleted: &UNDELETED,
+        unstartable: &NONE,
+        own_pod: None,
+        canary: None,
+        is_overdue: false,
+    }
 }
 
 /// A policy with a canary that need not stay available.

@@ -18,7 +18,7 @@ use std::time::Duration;
 use configmonitor_operator::kube::ServerTime;
 use configmonitor_operator::monitor::spec::Spec;
 
-use self::status::{Restart, Status};
+use self::status::{Change, Restart, SourceStatus, Status};
 
 /// The API server's clock shows whole seconds, so two events shown in adjacent seconds may have happened in either
 /// order.
@@ -102,6 +102,20 @@ impl Write {
     pub fn start(&self) -> Option<&Restart> {
         let begun = self.after.begun()?;
         (self.before.restart.as_ref().and_then(Restart::which) != begun.which()).then_some(begun)
+    }
+
+    /// Returns whether this write leaves a change out of a restart, because the spec no longer has a discovered source.
+    #[must_use]
+    pub fn leaves_out(&self, change: &Change) -> bool {
+        let was_discovered = |known: &SourceStatus| known.name == change.name && known.discovered;
+        let is_known = self.after.sources.iter().any(|known| known.name == change.name);
+        !is_known && self.before.sources.iter().any(was_discovered)
+    }
+
+    /// Returns whether this write leaves changes out of a restart.
+    #[must_use]
+    pub fn leaves_some_out(&self) -> bool {
+        self.before.restart.iter().flat_map(|restart| &restart.changes).any(|change| self.leaves_out(change))
     }
 
     /// Returns the restart that other content has ended, with this write.

@@ -45,6 +45,8 @@ pub struct SourceStatus {
     #[serde(default)]
     kind: String,
     pub name: String,
+    #[serde(default)]
+    pub discovered: bool,
     pub keys: Option<Vec<String>>,
     pub resource_version: Option<String>,
     pub hash: Option<String>,
@@ -64,8 +66,6 @@ pub struct Restart {
     pub started_at: Option<ServerTime>,
     pub interrupted_at: Option<ServerTime>,
     pub pod_selector: Option<String>,
-    #[serde(default)]
-    pub pod_scope: PodScope,
     pub progress: Option<String>,
     pub remaining: Option<usize>,
     pub canary: Option<Canary>,
@@ -87,6 +87,8 @@ pub struct Change {
     pub since_pods_resource_version: Option<String>,
     #[serde(default)]
     pub revert: bool,
+    #[serde(default)]
+    pub pod_scope: PodScope,
 }
 
 #[derive(Clone, Debug, PartialEq, Deserialize)]

@@ -192,6 +192,7 @@ pub fn an_interruption_ends_after_the_quiet_period(account: &Account<'_>) -> Res
     for write in &account.writes {
         let quiet = Duration::from_secs(write.spec.quiet_period_seconds.unwrap_or(3).into());
         let broken = match write.before.interrupted() {
+            _ if write.leaves_some_out() => None,
             // A request makes another restart of one whose canary has failed, also when its content is back.
             None if write.before.has_failed_canaries() => None,
             None => write.supersedes().filter(|_| !quiet.is_zero()).map(|_| "without an interruption"),

@@ -14,7 +14,7 @@ use serde_json::value::RawValue;
 use crate::NAMESPACE;
 use crate::content::{CONFIG_MAPS, Stored};
 use crate::ledger::{Caller, Seen, Written};
-use crate::network::{Watched, is_of_handed_over};
+use crate::network::{Watched, is_of_handed_over, is_of_references};
 use crate::objects;
 use crate::state::{ClusterState, Monitor, OwnerKind, Pod};
 use crate::store::Selection;
@@ -197,6 +197,9 @@ impl ClusterState {
             self.ledger.improper.push(format!("{} {} is in no namespace with objects", request.method, request.url));
         }
         match (request.method.as_str(), path.plural, path.name, path.sub) {
+            ("GET", "pods", None, None) if is_of_references(request) => {
+                self.list((Watched::References, true), caller, request.accept, &query)
+            }
             ("GET", "pods", None, None) => self.list((Watched::Pods, true), caller, request.accept, &query),
             ("GET", plural @ ("configmaps" | "secrets"), Some(name), None) => {
                 self.get_config_map(plural == "secrets", name)
@@ -223,8 +226,10 @@ impl ClusterState {
     }
 
     fn list(&mut self, (what, is_there): (Watched, bool), caller: &Caller, accept: &str, query: &Query<'_>) -> Answer {
-        if query.get("fieldSelector").is_some_and(|field| *field != format!("metadata.name={}", CONFIG_MAPS[1])) {
-            self.ledger.improper.push(format!("{query:?} is about no Secret"));
+        let of_secret = format!("metadata.name={}", CONFIG_MAPS[1]);
+        let known = [&*of_secret, "status.phase!=Succeeded,status.phase!=Failed"];
+        if query.get("fieldSelector").is_some_and(|fields| !known.contains(&&**fields)) {
+            self.ledger.improper.push(format!("{query:?} selects by unknown fields"));
         }
         let selection = match is_there {
             true => Selection::parse(query.get("labelSelector").map(|text| &**text)),
@@ -280,7 +285,7 @@ impl ClusterState {
         );
         let ids = |versions: &[&crate::store::Version]| versions.iter().map(|version| version.id).collect();
         let fact = match what {
-            Watched::ConfigMaps | Watched::Secrets => None,
+            Watched::ConfigMaps | Watched::Secrets | Watched::References => None,
             Watched::Namespaces => Some(Fact::Namespace { is_selected: !selected.is_empty() }),
             Watched::Monitors if !is_there => None,
             Watched::Monitors => {

@@ -4,8 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use configmonitor_operator::kube::objects::DataObject;
 use configmonitor_operator::monitor::content::{ContentHash, Kind};
-use configmonitor_operator::monitor::spec::Spec;
-use rules::status::ABSENT;
+use configmonitor_operator::monitor::discover::DiscoverSpec;
+use configmonitor_operator::monitor::spec::{PodScope, Spec};
+use rules::status::{ABSENT, Status};
 
 use crate::NAMESPACE;
 
@@ -54,18 +55,53 @@ pub struct Stored {
     pub immutable: bool,
 }
 
+/// Returns whether a change concerns only the pods that refer to its source.
+pub fn is_referring(spec: &Spec) -> bool {
+    spec.discover.is_some() || spec.pod_scope == Some(PodScope::Referring)
+}
+
+/// Returns whether a ConfigMap is a source if a pod refers to it.
+pub fn discovers(spec: &Spec, config_map: &str) -> bool {
+    let excludes = |discover: &DiscoverSpec| discover.exclude.iter().any(|excluded| &*excluded.name == config_map);
+    spec.discover.as_ref().is_some_and(|discover| !excludes(discover))
+}
+
 impl Source {
-    /// Returns the source that this spec names; none if the spec is invalid.
-    pub fn named_by(spec: &Spec) -> Option<Self> {
+    /// Returns the source that this spec names or discovers; none if the spec is invalid. Pods refer to all ConfigMaps.
+    pub fn of(spec: &Spec) -> Option<Self> {
         let valid = Some(spec).filter(|spec| !spec.pod_selector.is_empty())?;
         let listed = || {
             let all = valid.sources.iter().flatten();
             all.filter_map(|source| source.config_map.as_ref().or(source.secret.as_ref()))
         };
-        let names: BTreeSet<&str> = listed().map(|object| &*object.name).chain(valid.config_map.as_deref()).collect();
+        let discovered = CONFIG_MAPS.into_iter().filter(|name| discovers(valid, name));
+        let names = listed().map(|object| &*object.name).chain(valid.config_map.as_deref()).chain(discovered);
+        let names: BTreeSet<&str> = names.collect();
         let one_key = valid.keys.is_some() || listed().any(|object| object.keys.is_some());
         let is_it = |source: &Self| source.one_key == one_key && names.iter().eq(source.config_maps);
         SOURCES.into_iter().find(is_it)
+    }
+
+    /// Returns the source of a ConfigMonitor with this status: what it discovers, the status says.
+    pub fn by(spec: &Spec, status: &Status) -> Option<Self> {
+        let all = Self::of(spec)?;
+        let mut discovered = status.sources.iter().filter(|known| known.discovered).peekable();
+        let finds_none = status.sources.is_empty() && status.is_ready();
+        if spec.discover.is_none() || discovered.peek().is_none() && !finds_none {
+            return Some(all);
+        }
+        let discovered: Vec<&str> = discovered.map(|known| &*known.name).collect();
+        all.only(|name| discovered.contains(&name))
+    }
+
+    /// Returns that source with this ConfigMap, which a keeper has read.
+    pub fn by_reading(spec: &Spec, status: &Status, config_map: &str) -> Option<Self> {
+        let known = Self::by(spec, status);
+        let is_known = |name: &str| known.is_some_and(|known| known.config_maps.contains(&name));
+        match discovers(spec, config_map) {
+            true => Self::of(spec)?.only(|name| name == config_map || is_known(name)),
+            false => known.filter(|_| is_known(config_map)),
+        }
     }
 
     /// Returns the part of the data that counts; none if a ConfigMap is missing.
@@ -125,7 +161,8 @@ pub fn hash(content: Content) -> String {
         let Data::There(values, key) = its else { return ABSENT.to_owned() };
         let metadata = metadata(CONFIG_MAPS[1], 1, key.unwrap_or_default());
         let metadata = serde_json::from_str(&metadata).unwrap();
-        let object = DataObject { metadata, data: Some(data(values)), binary_data: None, immutable: false };
+        let object =
+            DataObject { metadata, data: Some(data(values)), binary_data: None, r#type: None, immutable: false };
         let kind = if key.is_some() { Kind::Secret } else { Kind::ConfigMap };
         ContentHash::of(kind, &object, None).to_string()
     });

@@ -17,7 +17,7 @@ use serde::de::Error;
 use serde::{Deserialize, Deserializer};
 use tokio::task;
 
-use crate::content::{CONFIG_MAPS, Content, Data, Source, Stored, hash};
+use crate::content::{CONFIG_MAPS, Content, Data, Source, Stored, hash, is_referring};
 use crate::state::GRACE;
 use crate::store::{Labels, Selection};
 
@@ -162,8 +162,8 @@ pub struct Grounds {
     /// process read the change, and before the task read the ConfigMonitor. Tasks of a process may share a list.
     pub lists: Vec<At>,
     pub gone: bool,
-    /// Whether the process had the answer that one of the ConfigMaps does not exist.
-    pub missing: bool,
+    /// The required ConfigMaps of which the process had the answer that they do not exist.
+    pub missing: Option<Source>,
     /// Whether the API server had forgotten the list of the restart, so that creation times had to decide.
     pub by_times: bool,
     /// Whether the API server still had the list from when the content left.
@@ -452,8 +452,8 @@ impl Ledger {
                 let shared = self.shared(caller, &seen.spec, read).map(|list| (list.at, Arc::clone(&list.pods)));
                 let own = actor.listed.filter(|_| actor.has_looked).map(|at| (at, Arc::clone(&actor.pods)));
                 let lists = own.into_iter().chain(shared).collect();
-                let config_maps = Source::named_by(&seen.spec).map_or(&[][..], |source| source.config_maps);
-                let missing = !self.optional && config_maps.iter().any(|its| actor.missing.contains(its));
+                let source = Source::by(&seen.spec, &seen.status).filter(|_| !self.optional);
+                let missing = source.and_then(|source| source.only(|its| actor.missing.contains(its)));
                 Some(Grounds { book, seen, lists, gone, missing, by_times, is_since_known, changed, read })
             })
             .collect()
@@ -1023,7 +1023,7 @@ impl Ledger {
             let listed = version.filter(|version| is_known(version)).and_then(|version| self.list(version));
             listed.is_none_or(|listed| pod.born < listed && selection.matches(pod.labels_at(listed)))
         };
-        let refers = |change: &Change| restart.pod_scope == PodScope::Selected || pod.refers_to(&change.name);
+        let refers = |change: &Change| change.pod_scope == PodScope::Selected || pod.refers_to(&change.name);
         let of_change = |change: &Change| refers(change) && is_listed(change.pods_resource_version.as_ref());
         restart.changes.iter().any(of_change)
             || restart.request.iter().any(|request| is_listed(request.pods_resource_version.as_ref()))
@@ -1032,6 +1032,14 @@ impl Ledger {
     /// Returns when the list of this version was made.
     pub fn list(&self, version: &str) -> Option<Moment> {
         self.lists.get(version).map(|(at, _)| *at)
+    }
+
+    /// Returns whether a ConfigMap did not exist at some time until this moment.
+    pub fn has_been_missing(&self, config_map: &str, until: Moment) -> bool {
+        let is_missing =
+            |content: &Option<Content>| content.is_none_or(|content| content.contains(&Some(Data::Absent)));
+        let of_it = self.contents.iter().filter(|(source, _)| source.config_maps == [config_map]);
+        of_it.flat_map(|(_, contents)| contents).any(|(at, content)| *at <= until && is_missing(content))
     }
 
     /// Returns when a pod read a source, and the content: at its creation, or once the ConfigMap existed.
@@ -1108,10 +1116,7 @@ impl Book {
         // Nothing is read while the spec is invalid.
         let is_valid = |seen: &&Arc<Seen>| !seen.spec.pod_selector.is_empty();
         let Some(seen) = view.seen.as_ref().filter(|_| !view.gone).filter(is_valid) else { return };
-        let Some(source) = Source::named_by(&seen.spec).filter(|source| source.config_maps.contains(&config_map))
-        else {
-            return;
-        };
+        let Some(source) = Source::by_reading(&seen.spec, &seen.status, config_map) else { return };
         let before_source = view.source.replace(source);
         let is_kept = |config_map: &str| {
             source.parts().any(|part| part.name() == config_map && before_source.is_some_and(|before| before.has(part)))
@@ -1216,7 +1221,7 @@ impl Book {
     /// nothing is read again.
     fn pair(&mut self, caller: &Caller, version: &str, versions: &Versions) {
         let Some(view) = self.views.get(&caller.life) else { return };
-        let Some(source) = view.seen.as_ref().and_then(|seen| Source::named_by(&seen.spec)) else { return };
+        let Some(source) = view.seen.as_ref().and_then(|seen| Source::by(&seen.spec, &seen.status)) else { return };
         // A status names the versions in the order of the names.
         let named: Vec<(&str, Option<u64>)> = match version.split(',').count() == source.config_maps.len() {
             true => source.config_maps.iter().copied().zip(version.split(',').map(|its| its.parse().ok())).collect(),
@@ -1402,7 +1407,7 @@ impl PodRecord {
     /// Returns whether a change of one of the sources may restart the pod, by the scope of this spec.
     pub fn is_in_scope(&self, spec: &Spec) -> bool {
         let refers = |source: Source| source.config_maps.iter().any(|config_map| self.refers_to(config_map));
-        spec.pod_scope != Some(PodScope::Referring) || Source::named_by(spec).is_none_or(refers)
+        !is_referring(spec) || Source::of(spec).is_none_or(refers)
     }
 
     /// Returns whether the pod can have read the content of this time or later, by what was known at a moment: only the
@@ -1585,7 +1590,7 @@ impl Write {
     /// list.
     pub fn completes(&self, ledger: &Ledger, book: &Book) -> Option<Completed> {
         let advances = self.after.advances(&self.before);
-        let is_baseline = self.before.restart.is_none() && self.is_baseline();
+        let is_baseline = self.before.restart.is_none() && self.is_baseline() || self.leaves_some_out() && !advances;
         if !self.before.is_baselined() || self.after.restart.is_some() || is_baseline {
             return None;
         }
@@ -1614,8 +1619,14 @@ impl Write {
         // One that was never written down was about the sources whose content is recorded now. A change that it has in
         // common with the one before keeps its list.
         let unwritten = || {
-            let oldest = before.filter(|_| !advances).map(|restart| restart.since().minus(A_SECOND));
-            let is_referring = self.spec.pod_scope == Some(PodScope::Referring);
+            // What it was about and the spec no longer names has not gone back.
+            let is_named = |change: &&Change| self.after.sources.iter().any(|known| known.name == change.name);
+            let since = |restart: &Restart| {
+                let of_named = restart.changes.iter().filter(is_named).map(|change| change.since).min();
+                of_named.unwrap_or_else(|| restart.since()).minus(A_SECOND)
+            };
+            let oldest = before.filter(|_| !advances).map(since);
+            let is_referring = is_referring(&self.spec);
             let of_source = |name: Option<String>| {
                 let is_it = |change: &&Change| {
                     Some(&change.name) == name.as_ref() && self.after.hash_of(&change.name) == Some(&change.hash)
@@ -1644,12 +1655,15 @@ impl Write {
     fn parts(&self, ledger: &Ledger, restart: &Restart, last: Moment) -> Vec<Part> {
         let list = |version: Option<&String>| version.and_then(|version| ledger.list(version)).unwrap_or(last);
         let newest = |observed_at: ServerTime| self.by_times.then(|| observed_at.plus(SKEW));
-        let scope = if restart.has_begun() { Some(restart.pod_scope) } else { self.spec.pod_scope };
+        let is_scoped = |change: &Change| match restart.has_begun() {
+            true => change.pod_scope == PodScope::Referring,
+            false => is_referring(&self.spec),
+        };
         let of_change = |change: &Change| Part {
             list: list(change.pods_resource_version.as_ref()),
             oldest: change.revert.then(|| change.since.minus(A_SECOND)),
             newest: newest(change.observed_at),
-            referring_to: (scope == Some(PodScope::Referring)).then(|| vec![change.name.clone()]),
+            referring_to: is_scoped(change).then(|| vec![change.name.clone()]),
         };
         let of_request = |request: &Request| Part {
             list: list(request.pods_resource_version.as_ref()),
@@ -1657,7 +1671,8 @@ impl Write {
             newest: newest(request.observed_at),
             referring_to: None,
         };
-        restart.changes.iter().map(of_change).chain(restart.request.iter().map(of_request)).collect()
+        let changes = restart.changes.iter().filter(|change| !self.leaves_out(change));
+        changes.map(of_change).chain(restart.request.iter().map(of_request)).collect()
     }
 }
 

@@ -84,7 +84,10 @@ pub enum Watched {
     Secrets,
     Monitors,
     Namespaces,
+    /// By a keeper, during a restart.
     Pods,
+    /// By the process, to discover sources.
+    References,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -198,7 +201,7 @@ impl RequestKind {
             ("GET", _) if request.url.query().is_some_and(|query| query.contains("watch=true")) => Self::Watch,
             ("GET", "configmaps" | "secrets") if named => Self::GetConfigMap,
             ("GET", "configmonitors") if named => Self::GetMonitor,
-            ("GET", "pods") if !is_of_handed_over(request) => Self::ListPods,
+            ("GET", "pods") if !is_of_handed_over(request) && !is_of_references(request) => Self::ListPods,
             ("GET", _) if named => Self::GetOwner,
             ("GET", _) => Self::ListAll,
             ("PUT", _) => Self::PutStatus,
@@ -208,11 +211,13 @@ impl RequestKind {
         }
     }
 
-    /// Returns whether a keeper sends the request, and not one of the two main watches.
+    /// Returns whether a keeper sends the request, and not one of the main watches.
     fn is_of_keeper(request: &Request) -> bool {
         match Self::of(request) {
             Self::ListAll => false,
-            Self::Watch => request.url.path().ends_with("/pods") && !is_of_handed_over(request),
+            Self::Watch => {
+                request.url.path().ends_with("/pods") && !is_of_handed_over(request) && !is_of_references(request)
+            }
             _ => true,
         }
     }
@@ -230,6 +235,11 @@ impl RequestKind {
 /// Returns whether a request lists or watches the pods that are handed over.
 pub(crate) fn is_of_handed_over(request: &Request) -> bool {
     request.url.query().is_some_and(|query| query.contains("handed-over"))
+}
+
+/// Returns whether a request lists or watches pods in which sources are discovered: those that have not finished.
+pub(crate) fn is_of_references(request: &Request) -> bool {
+    request.url.query().is_some_and(|query| query.contains("status.phase"))
 }
 
 impl Network {

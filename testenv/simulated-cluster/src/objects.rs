@@ -84,16 +84,16 @@ pub(crate) fn pod_metadata(pod: &Pod) -> String {
 }
 
 /// The spec of a pod that refers to these ConfigMaps, the first by a volume and the second by the environment.
-fn spec([first, second]: [bool; 2], is_secret: bool) -> String {
-    let [volume, variables] = CONFIG_MAPS;
-    let volume = if first { format!(r#"{{"name":"v","configMap":{{"name":"{volume}"}}}}"#) } else { String::new() };
+fn spec([first, second]: [bool; 2], is_secret: bool, optional: bool) -> String {
+    let [volume, variables] = CONFIG_MAPS.map(|name| format!(r#"{{"name":"{name}","optional":{optional}}}"#));
+    let volume = if first { format!(r#"{{"name":"v","configMap":{volume}}}"#) } else { String::new() };
     let of = if is_secret { "secretRef" } else { "configMapRef" };
-    let variables = if second { format!(r#"{{"{of}":{{"name":"{variables}"}}}}"#) } else { String::new() };
+    let variables = if second { format!(r#"{{"{of}":{variables}}}"#) } else { String::new() };
     format!(r#"{{"volumes":[{volume}],"containers":[{{"name":"app","envFrom":[{variables}]}}]}}"#)
 }
 
 /// `by_node` tells the time of a node.
-pub(crate) fn pod(pod: &Pod, is_secret: bool, by_node: impl Fn(Moment) -> ServerTime) -> Object {
+pub(crate) fn pod(pod: &Pod, is_secret: bool, optional: bool, by_node: impl Fn(Moment) -> ServerTime) -> Object {
     let phase = match (pod.finished, pod.failed) {
         (false, _) => r#""Running""#.to_owned(),
         (true, None) => r#""Succeeded""#.to_owned(),
@@ -123,7 +123,7 @@ pub(crate) fn pod(pod: &Pod, is_secret: bool, by_node: impl Fn(Moment) -> Server
     };
     let rest = format!(
         r#","spec":{},"status":{{"phase":{phase},"conditions":[{conditions}],"containerStatuses":[{containers}]}}"#,
-        spec(pod.refers, is_secret)
+        spec(pod.refers, is_secret, optional)
     );
     Object {
         name: Arc::clone(&pod.name),

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use configmonitor_operator::controller::{self, Namespaces, Synced};
+use configmonitor_operator::controller::{self, Namespaces, Settings, Synced};
 use configmonitor_operator::kube::client::Client;
 use configmonitor_operator::metrics::Metrics;
 use tokio::sync::watch;
@@ -55,7 +55,8 @@ pub fn start(cluster: &Arc<Cluster>, process: Process) {
     let surges = state.network.surges;
     let task = tokio::spawn(async move {
         let synced = watch::channel(Synced::default()).0;
-        controller::run(client, namespaces, Some(OWN_POD.into()), surges, &synced, elected).await;
+        let settings = Settings { own_pod: Some(OWN_POD.into()), surges, ..Settings::default() };
+        controller::run(client, namespaces, settings, &synced, elected).await;
     });
     state.network.running[process as usize] = Some(Running { life, task: task.abort_handle(), stop });
 }

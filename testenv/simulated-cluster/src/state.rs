@@ -557,7 +557,11 @@ impl ClusterState {
         let pod = &mut self.pods[index];
         pod.version = revision;
         let record = &self.ledger.pods[pod.id];
-        self.pod_store.put(revision, self.ms, objects::pod(pod, self.secret, |at| record.by_node(at)));
+        self.pod_store.put(
+            revision,
+            self.ms,
+            objects::pod(pod, self.secret, self.ledger.optional, |at| record.by_node(at)),
+        );
     }
 
     pub fn kill(&mut self, nth: usize) {
@@ -849,11 +853,11 @@ impl ClusterState {
     /// Starts the pods that wait for ConfigMaps, once all of these exist or are optional.
     pub(crate) fn start_pods(&mut self) {
         let at = self.moment();
-        if !self.ledger.optional && CONFIG_MAPS.iter().any(|config_map| !self.config_maps.contains_key(config_map)) {
-            return;
-        }
+        let are_there = CONFIG_MAPS.map(|config_map| self.ledger.optional || self.config_maps.contains_key(config_map));
         for index in 0..self.pods.len() {
-            if self.pods[index].started.is_none() && !self.pods[index].finished {
+            let is_startable =
+                self.pods[index].refers.iter().zip(are_there).all(|(refers, is_there)| is_there || !refers);
+            if is_startable && self.pods[index].started.is_none() && !self.pods[index].finished {
                 let record = &mut self.ledger.pods[self.pods[index].id];
                 (self.pods[index].started, record.started) = (Some(record.by_node(at)), Some(at));
                 self.store_pod(index);

@@ -55,7 +55,7 @@ impl Watched {
             Self::Secrets => &state.secret_store,
             Self::Monitors => &state.monitor_store,
             Self::Namespaces => &state.namespace_store,
-            Self::Pods => &state.pod_store,
+            Self::Pods | Self::References => &state.pod_store,
         }
     }
 }
@@ -167,7 +167,7 @@ impl Watch {
                     let at = state.moment();
                     state.ledger.record_namespace(at, self.life, is);
                 }
-                Watched::ConfigMaps | Watched::Secrets | Watched::Pods => {}
+                Watched::ConfigMaps | Watched::Secrets | Watched::Pods | Watched::References => {}
             }
             return Next::Line(line);
         }

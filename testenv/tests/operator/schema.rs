@@ -7,6 +7,7 @@ use configmonitor_operator::kube::ServerTime;
 use configmonitor_operator::kube::labels::{LabelSelectorOperator, LabelSelectorRequirement};
 use configmonitor_operator::monitor::content::ContentHash;
 use configmonitor_operator::monitor::content::Kind;
+use configmonitor_operator::monitor::discover::{DiscoverSpec, ExcludedObject};
 use configmonitor_operator::monitor::source::{ObjectSpec, SourceName, SourceSpec};
 use configmonitor_operator::monitor::spec::{CanarySpec, DeletionPolicy, IntOrString, PodScope, Spec, UnmanagedPods};
 use configmonitor_operator::monitor::status::{
@@ -35,6 +36,10 @@ fn spec() -> Spec {
         config_map_lower_case: None,
         keys: None,
         sources: None,
+        discover: Some(DiscoverSpec {
+            kinds: Some([Kind::ConfigMap, Kind::Secret].into()),
+            exclude: vec![ExcludedObject { kind: Some(Kind::Secret), name: NAME.into() }],
+        }),
         pod_selector: BTreeMap::from([("example.com/app".to_owned(), "x".to_owned()), ("y".to_owned(), String::new())]),
         pod_selector_expressions: vec![LabelSelectorRequirement {
             key: "example.com/tier".to_owned(),
@@ -72,6 +77,8 @@ fn statuses() -> [Status; 2] {
             source: Some("ConfigMap/frontend".to_owned()),
             sources: vec![SourceStatus {
                 name: name.clone(),
+                discovered: true,
+                unreferenced_since: Some(at),
                 keys: Some(["config.cfg".to_owned()].into()),
                 resource_version: Some("7".into()),
                 hash: Some(ContentHash::absent()),
@@ -91,6 +98,7 @@ fn statuses() -> [Status; 2] {
                     since: at,
                     since_pods_resource_version: Some("6".into()),
                     revert: true,
+                    pod_scope: PodScope::Referring,
                 }],
                 request: Some(Request {
                     value: "now".into(),
@@ -99,7 +107,6 @@ fn statuses() -> [Status; 2] {
                     pods_resource_version: Some("7".into()),
                 }),
                 begun: Some(Begun {
-                    pod_scope: PodScope::Referring,
                     interrupted_at: Some(at),
                     canary: Some(Canary { pods: 1, state }),
                     ..Begun::new(at, "y=".to_owned(), 3).with_remaining(2, 1)

@@ -1,6 +1,7 @@
 //! Several sources: each is compared by itself.
 
 use super::*;
+use crate::monitor::source::Origin;
 use std::collections::BTreeMap;
 
 /// The existing objects and the spec, independent of the rules under test.
@@ -330,7 +331,7 @@ fn as_many_sources_are_kept_as_fit_into_a_status_and_those_of_a_restart_are_amon
     for release in ["b", "c", "d"] {
         desk.policy = about(&format!("{} never", names(release)));
         desk.read_all(&contents(release));
-        assert!(desk.status.sources.len() <= 32 && desk.decide() == missing("never"), "{release}: {:?}", desk.status);
+        assert!(desk.status.sources.len() <= 47 && desk.decide() == missing("never"), "{release}: {:?}", desk.status);
         assert!(desk.desired_of_all().contains("a14=2"), "{}", desk.desired_of_all());
     }
     desk.policy = about(&names("d"));
@@ -409,4 +410,24 @@ proptest! {
             }
         }
     }
+}
+
+#[test]
+fn a_discovered_source_to_which_no_pod_refers_is_forgotten_after_a_day_or_at_once_if_it_is_gone() {
+    let mut desk = settled("a b c", "a=1 b=1 c=1");
+    desk.policy.sources[1].origin = Origin::Unreferred;
+    desk.policy.sources[2].origin = Origin::Unreferred;
+    desk.at(10).read_all("a=1 b=1");
+    assert_eq!(desk.recorded_of_all(), "a=1 b=1");
+    assert_eq!(forgets_after(&desk.status, server(20)), Some(Duration::from_secs(86_391)));
+    desk.policy = about("a b");
+    desk.policy.sources[1].origin = Origin::Unreferred;
+    let mut changed = Desk { policy: desk.policy.clone(), status: desk.status.clone(), ..Desk::new(3, false) };
+    changed.at(20).read_all("a=1 b=2");
+    changed.at(86_410).read_all("a=1 b=2");
+    assert_eq!(changed.recorded_of_all(), "a=1 b=1", "a restart is about it");
+    desk.at(86_409).read_all("a=1 b=1");
+    assert_eq!(desk.recorded_of_all(), "a=1 b=1");
+    desk.at(86_410).read_all("a=1 b=1");
+    assert_eq!((desk.recorded_of_all(), forgets_after(&desk.status, server(0))), ("a=1".into(), None));
 }

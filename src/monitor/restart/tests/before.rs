@@ -40,7 +40,7 @@ impl Before {
     fn plan(&self) -> Plan {
         let snapshot = |pods: &[Pod]| Arc::new(pods.iter().map(|pod| pod.uid.clone()).collect());
         let lists = self.lists.iter().map(|(version, pods)| (version.as_str().into(), Some(snapshot(pods)))).collect();
-        let (suspects, policy) = (Suspects::of(self.restart(), &lists, None), self.policy());
+        let (suspects, policy) = (Suspects::of(self.restart(), &lists, &Arc::default()), self.policy());
         let last = &self.lists[self.restart().last_list().unwrap().as_str()];
         Plan::new(&policy, &suspects, policy.selector.to_query(), last, self.own_pod().as_ref())
     }

@@ -82,7 +82,7 @@ fn failed(cause: Cause) -> Error {
 fn plan(policy: &Policy) -> Plan {
     let pods: Vec<Pod> = World::new().pods().iter().map(|pod| (**pod).clone()).collect();
     let listed = Some(Arc::new(pods.iter().map(|pod| pod.uid.clone()).collect()));
-    let suspects = Suspects::of(&restart(), &HashMap::from([("7".into(), listed)]), None);
+    let suspects = Suspects::of(&restart(), &HashMap::from([("7".into(), listed)]), &Arc::default());
     Plan::new(policy, &suspects, policy.selector.to_query(), &pods, None)
 }
 

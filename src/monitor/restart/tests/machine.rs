@@ -14,6 +14,7 @@ use crate::monitor::restart::machine::{Do, Machine, News, Report};
 use crate::monitor::restart::plan::Exempt;
 use crate::monitor::restart::standing::OwnerState;
 use crate::monitor::restart::wave::Reply;
+use crate::monitor::source::{Origin, Source};
 use crate::monitor::spec::Policy;
 use crate::monitor::status::{Begun, Canary, CanaryState, Change, Entry, Outcome, Why};
 
@@ -107,6 +108,10 @@ fn another_step_says_whether_the_spec_was_edited() {
     assert!(!machine.resume(&policy("Skip"), &begun()));
     assert!(machine.resume(&policy("Delete"), &begun()));
     assert!(!machine.resume(&policy("Delete"), &begun()));
+    let mut discovered = policy("Delete");
+    let found = Source { origin: Origin::Referred, ..discovered.sources[0].clone() };
+    discovered.sources.push(found);
+    assert!(!machine.resume(&discovered, &begun()), "what pods refer to is no edit");
 }
 
 #[test]

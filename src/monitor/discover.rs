@@ -1,0 +1,275 @@
+//! Sources that are read from the pods: the objects to which pods refer, and which of them are sources of a ConfigMonitor.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+use super::content::Kind;
+use super::restart::plan::{exempt_by, references};
+use super::source::{Origin, Source, SourceName};
+use super::spec::{Policy, UnmanagedPods};
+use crate::kube::Uid;
+use crate::kube::names::is_dns_subdomain;
+use crate::kube::objects::Pod;
+use crate::kube::references::Referred;
+
+/// The maximum number of sources of a ConfigMonitor.
+pub(crate) const MAX_SOURCES: usize = 128;
+/// The maximum number of objects of a kind that are known for a selector. `exclude` may leave most of them out.
+const MAX_FOUND: usize = 256;
+
+/// Which objects to discover, as written.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct DiscoverSpec {
+    /// The kinds of the objects. Absent: ConfigMaps.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kinds: Option<BTreeSet<Kind>>,
+    /// The objects that are no sources.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub exclude: Vec<ExcludedObject>,
+}
+
+/// An object that is no source.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ExcludedObject {
+    /// Absent: of any kind.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kind: Option<Kind>,
+    /// The name.
+    pub name: Arc<str>,
+}
+
+/// Which objects to discover.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Discover {
+    kinds: BTreeSet<Kind>,
+    exclude: Vec<ExcludedObject>,
+}
+
+/// The objects to which the pods of a selector refer.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Found {
+    /// The selector.
+    pub(crate) selector: Arc<str>,
+    /// The names of objects that are never found: the platform adds them to pods.
+    excluded: Arc<BTreeSet<Arc<str>>>,
+    objects: BTreeMap<SourceName, By>,
+    /// An object of each kind for which there was no room.
+    surplus: BTreeMap<Kind, SourceName>,
+}
+
+/// Which pods refer to an object, and whether it may be missing for all of them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct By {
+    managed: Option<bool>,
+    /// Those that restarts leave alone unless `unmanagedPods` is `Delete`.
+    unmanaged: Option<bool>,
+}
+
+impl From<DiscoverSpec> for Discover {
+    fn from(DiscoverSpec { kinds, exclude }: DiscoverSpec) -> Self {
+        Self { kinds: kinds.unwrap_or_else(|| BTreeSet::from([Kind::ConfigMap])), exclude }
+    }
+}
+
+impl Discover {
+    fn accepts(&self, object: &SourceName) -> bool {
+        let excludes = |excluded: &ExcludedObject| {
+            excluded.name == object.name && excluded.kind.is_none_or(|kind| kind == object.kind)
+        };
+        self.kinds.contains(&object.kind) && !self.exclude.iter().any(excludes)
+    }
+}
+
+impl By {
+    fn may_be_missing(self, unmanaged: UnmanagedPods) -> Option<bool> {
+        let of_unmanaged = self.unmanaged.filter(|_| unmanaged == UnmanagedPods::Delete);
+        self.managed.into_iter().chain(of_unmanaged).reduce(|one, other| one && other)
+    }
+}
+
+impl Found {
+    pub(crate) fn new(selector: Arc<str>, excluded: Arc<BTreeSet<Arc<str>>>) -> Self {
+        Self { selector, excluded, ..Self::default() }
+    }
+
+    /// Takes a pod with this spec. Nothing is kept of the pod, so an object stays found until a list is read anew.
+    /// Returns whether something is new.
+    pub(crate) fn see(found: &mut Arc<Self>, pod: &Pod, spec: Option<&RawValue>, own_pod: Option<&Uid>) -> bool {
+        let is_skipped = |unmanaged| !pod.is_present() || exempt_by(unmanaged, pod, own_pod).is_some();
+        if is_skipped(UnmanagedPods::Delete) {
+            return false;
+        }
+        let is_managed = !is_skipped(UnmanagedPods::Skip);
+        let mut is_news = false;
+        for Referred { resource, name, is_optional } in references(spec).iter().flat_map(|references| references.iter())
+        {
+            // The API server takes any name in a pod, and it becomes a part of a path.
+            if found.excluded.contains(name) || !is_dns_subdomain(name) {
+                continue;
+            }
+            let Some(object) = SourceName::referred(Referred { resource, name, is_optional }) else { continue };
+            let mut by = found.objects.get(&object).copied().unwrap_or_default();
+            let before = by;
+            let of = if is_managed { &mut by.managed } else { &mut by.unmanaged };
+            *of = Some(of.unwrap_or(true) && is_optional);
+            if by == before {
+                continue;
+            }
+            let of_its_kind = || found.objects.keys().filter(|known| known.kind == object.kind).count();
+            if before != By::default() || of_its_kind() < MAX_FOUND {
+                Arc::make_mut(found).objects.insert(object, by);
+            } else if !found.surplus.contains_key(&object.kind) {
+                Arc::make_mut(found).surplus.insert(object.kind, object);
+            } else {
+                continue;
+            }
+            is_news = true;
+        }
+        is_news
+    }
+}
+
+impl Policy {
+    /// Adds the sources that are read from pods: those in the status, which have been found before, and then others, as far
+    /// as there is room. Secrets are left as they are if they may not be watched.
+    pub(crate) fn discover<'a>(
+        &mut self,
+        found: &Found,
+        known: impl IntoIterator<Item = &'a SourceName>,
+        watches_secrets: bool,
+    ) {
+        let Some(discover) = self.discover.clone() else { return };
+        let named: BTreeSet<SourceName> = self.sources.iter().map(|source| source.name.clone()).collect();
+        let accepts = |object: &SourceName| {
+            discover.accepts(object) && !named.contains(object) && !found.excluded.contains(&object.name)
+        };
+        let optional = |object: &SourceName| found.objects.get(object)?.may_be_missing(self.unmanaged_pods);
+        let known: BTreeSet<&SourceName> = known.into_iter().filter(|object| accepts(object)).collect();
+        let is_new = |object: &&SourceName| !known.contains(object) && accepts(object) && optional(object).is_some();
+        let new = found.objects.keys().filter(is_new);
+        let mut each = known.iter().copied().chain(new).map(|object| {
+            let (name, optional) = (object.clone(), optional(object));
+            // Pods may refer to what had no room.
+            let is_referred = optional.is_some() || found.surplus.contains_key(&object.kind);
+            let origin = if is_referred { Origin::Referred } else { Origin::Unreferred };
+            Source { name, keys: None, optional: optional.unwrap_or(false), origin }
+        });
+        let room = MAX_SOURCES.saturating_sub(named.len());
+        let mut sources: Vec<Source> = each.by_ref().take(room).collect();
+        let more = || found.surplus.iter().find(|(kind, _)| discover.kinds.contains(kind));
+        self.surplus = each.next().map(|source| source.name).or_else(|| more().map(|(_, object)| object.clone()));
+        // The order must not depend on which of them are known.
+        sources.sort_by(|one, other| one.name.cmp(&other.name));
+        let is_watched = |source: &Source| watches_secrets || !source.name.kind.is_confidential();
+        let (watched, unwatched): (Vec<Source>, Vec<Source>) = sources.into_iter().partition(is_watched);
+        self.sources.extend(watched);
+        self.unwatched = unwatched.into_iter().map(|source| source.name).collect();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn pod(owner: Option<&str>) -> Pod {
+        let owners: Vec<Value> = owner
+            .map(|kind| json!({"apiVersion": "apps/v1", "kind": kind, "name": "o", "uid": "o", "controller": true}))
+            .into_iter()
+            .collect();
+        serde_json::from_value(json!({"metadata": {"name": "p", "uid": "p", "resourceVersion": "1",
+            "creationTimestamp": "2026-11-21T10:00:00Z", "ownerReferences": owners}}))
+        .expect("a pod")
+    }
+
+    fn refers(names: &[&str], optional: bool) -> Box<RawValue> {
+        let from: Vec<Value> =
+            names.iter().map(|name| json!({"configMapRef": {"name": name, "optional": optional}})).collect();
+        RawValue::from_string(json!({"containers": [{"envFrom": from}]}).to_string()).expect("a spec")
+    }
+
+    fn found(excluded: &[&str]) -> Arc<Found> {
+        let excluded = excluded.iter().map(|name| Arc::from(*name)).collect();
+        Arc::new(Found::new("app=web".into(), Arc::new(excluded)))
+    }
+
+    fn policy(more: &str) -> Policy {
+        let spec = format!(r#"{{"podSelector":{{"app":"web"}},{more}}}"#);
+        Policy::of(Some(&RawValue::from_string(spec).expect("JSON"))).expect("a policy")
+    }
+
+    fn map(name: &str) -> SourceName {
+        SourceName { kind: Kind::ConfigMap, name: name.into() }
+    }
+
+    /// The sources of a policy, each with whether it may be missing and why it is a source.
+    fn sources(mut policy: Policy, found: &Found, known: &[&str]) -> Vec<String> {
+        let known: Vec<SourceName> = known.iter().map(|name| map(name)).collect();
+        policy.discover(found, &known, true);
+        let one = |source: &Source| {
+            format!("{}{} {:?}", source.name.name, if source.optional { "?" } else { "" }, source.origin)
+        };
+        policy.sources.iter().map(one).collect()
+    }
+
+    #[test]
+    fn an_object_may_be_missing_only_if_it_may_for_each_pod_that_refers_to_it() {
+        let mut found = found(&[]);
+        let set = pod(Some("ReplicaSet"));
+        assert!(Found::see(&mut found, &set, Some(&refers(&["a", "b"], true)), None));
+        assert!(!Found::see(&mut found, &set, Some(&refers(&["b", "a"], true)), None), "nothing is new");
+        assert!(Found::see(&mut found, &set, Some(&refers(&["b"], false)), None));
+        assert_eq!(sources(policy(r#""discover":{}"#), &found, &[]), ["a? Referred", "b Referred"]);
+    }
+
+    #[test]
+    fn pods_that_restarts_leave_alone_show_no_source() {
+        let mut found = found(&[]);
+        Found::see(&mut found, &pod(None), Some(&refers(&["bare"], false)), None);
+        Found::see(&mut found, &pod(Some("Job")), Some(&refers(&["job"], false)), None);
+        Found::see(&mut found, &pod(Some("ReplicaSet")), Some(&refers(&["own"], false)), Some(&"p".into()));
+        let mirror = Pod { mirror: true, ..pod(Some("Node")) };
+        Found::see(&mut found, &mirror, Some(&refers(&["static"], false)), None);
+        assert_eq!(sources(policy(r#""discover":{}"#), &found, &[]), [""; 0]);
+        let all = policy(r#""discover":{},"unmanagedPods":"Delete""#);
+        assert_eq!(sources(all, &found, &[]), ["bare Referred", "job Referred"]);
+    }
+
+    #[test]
+    fn what_is_named_excluded_of_another_kind_or_no_name_is_not_discovered() {
+        let mut found = found(&["kube-root-ca.crt"]);
+        let spec = refers(&["a", "b", "c", "kube-root-ca.crt", "../secrets/a", ""], false);
+        Found::see(&mut found, &pod(Some("ReplicaSet")), Some(&spec), None);
+        let exclude = r#""configMap":"a","discover":{"exclude":[{"name":"b"},{"kind":"Secret","name":"c"}]}"#;
+        assert_eq!(sources(policy(exclude), &found, &["b", "kube-root-ca.crt"]), ["a Named", "c Referred"]);
+        assert_eq!(sources(policy(r#""discover":{"kinds":["Secret"]}"#), &found, &["a"]), [""; 0]);
+    }
+
+    #[test]
+    fn a_known_source_stays_without_a_pod_that_refers_to_it_and_no_new_one_takes_its_place() {
+        let mut found = found(&[]);
+        let names: Vec<String> = (0..MAX_FOUND + 9).map(|number| format!("n{number:03}")).collect();
+        let names: Vec<&str> = names.iter().map(|name| &**name).collect();
+        Found::see(&mut found, &pod(Some("ReplicaSet")), Some(&refers(&names, false)), None);
+        assert_eq!((found.objects.len(), found.surplus.get(&Kind::ConfigMap)), (MAX_FOUND, Some(&map("n256"))));
+        let exclude: Vec<String> = names[..MAX_FOUND].iter().map(|name| format!(r#"{{"name":"{name}"}}"#)).collect();
+        for (exclude, known, surplus) in [("", MAX_SOURCES, "n127"), (&*exclude.join(","), 1, "n256")] {
+            let mut policy = policy(&format!(r#""discover":{{"exclude":[{exclude}]}}"#));
+            policy.discover(&found, [&map("z")], true);
+            assert_eq!((policy.sources.len(), policy.surplus), (known, Some(map(surplus))));
+            let last = policy.sources.last().expect("a source");
+            assert_eq!(
+                (&last.name, last.origin),
+                (&map("z"), Origin::Referred),
+                "a pod for which there was no room may"
+            );
+        }
+        let mut secrets = policy(r#""discover":{"kinds":["Secret"]}"#);
+        secrets.discover(&found, [], true);
+        assert_eq!((secrets.sources.len(), secrets.surplus), (0, None));
+    }
+}
