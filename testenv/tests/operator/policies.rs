@@ -213,6 +213,10 @@ async fn who_writes_a_config_monitor_may_delete_pods_and_get_what_it_names() {
     tenant.cannot_patch("b", more, "needs the right to get it: secrets/other").await;
     let keys = json!({"spec": {"sources": [{"secret": {"name": "key", "keys": ["password"]}}]}});
     tenant.cannot_patch("b", keys, "needs the right to get it: secrets/key").await;
+    for (kind, right) in [("ConfigMap", "discovers ConfigMaps"), ("Secret", "discovers Secrets")] {
+        let discover = json!({"spec": {"discover": {"kinds": [kind]}}});
+        tenant.cannot_patch("a", discover, &format!("who {right} needs the right to list them")).await;
+    }
 
     tenant.allow(&[maps]).await;
     let request = json!({"metadata": {"annotations": {"magalix.com/restart-requested-at": "now"}}});
