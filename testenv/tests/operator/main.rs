@@ -6,6 +6,7 @@ mod bad_input;
 mod changes;
 mod chaos;
 mod chart;
+mod discover;
 mod eviction;
 mod fields;
 mod handover;

@@ -30,7 +30,7 @@ async fn edit(ns: &TestNamespace, value: &str) {
 }
 
 /// Gives the right to read all Secrets of the namespace, as docs/install.md says.
-async fn allow(ns: &TestNamespace) {
+pub(crate) async fn allow(ns: &TestNamespace) {
     let rights = file("deploy/secrets/role/role.yml");
     control_plane().await.kubectl().ok(&["apply", "-n", &ns.namespace, "-f", &rights]).await.unwrap();
 }
