@@ -81,6 +81,35 @@ async fn rolling_evictions_keep_the_other_pods_ready() {
     set(&lab, json!({"maxUnavailable": "100%", "deletionPolicy": null})).await;
 }
 
+/// One reference is to a key of a ConfigMap that does not exist: with `optional`, the kubelet starts the pods all the same,
+/// so the ConfigMap is an optional source.
+#[tokio::test]
+async fn an_edit_of_a_config_map_that_is_read_from_the_pods_shows_on_the_page() {
+    let lab = lab().await;
+    let message = lab.edit().await;
+    lab.shows(&message).await;
+    let key = json!({"configMapKeyRef": {"name": "missing", "key": "key", "optional": true}});
+    let container = json!({"name": "app", "env": [{"name": "MISSING", "valueFrom": key}]});
+    let patch = json!({"spec": {"template": {"spec": {"containers": [container]}}}}).to_string();
+    lab.kubectl(&["patch", "deployment", "frontend", "-p", &patch]).await.unwrap();
+    lab.kubectl(&["rollout", "status", "deployment", "frontend"]).await.unwrap();
+    set(&lab, json!({"configmap": null, "discover": {}})).await;
+    lab.eventually("two sources are found", async || {
+        let path = "/apis/magalix.com/v1/namespaces/lab/configmonitors/flakapp-config-monitor";
+        let status = lab.client().get(path).await?.ok()?["status"].clone();
+        let is_ready = status["conditions"][0]["reason"] == "UpToDate";
+        ensure!(status["source"] == "2 discovered" && is_ready, "{status}");
+        Ok(())
+    })
+    .await;
+    let before = lab.shows(&message).await;
+    let after = lab.shows(&lab.edit().await).await;
+    assert!(all_new(&before, &after), "{before:?}, {after:?}");
+    set(&lab, json!({"configmap": "flaskapp-config", "discover": null})).await;
+    lab.kubectl(&["rollout", "undo", "deployment", "frontend"]).await.unwrap();
+    lab.kubectl(&["rollout", "status", "deployment", "frontend"]).await.unwrap();
+}
+
 /// Waits until every page comes from a pod that is not one of `before`.
 async fn new_pages(lab: &Lab, before: &Pages) -> Pages {
     lab.eventually("all pods are new", async || {

@@ -175,7 +175,7 @@ async fn one_replica_answers_every_request_through_ten_restarts_and_bad_content(
 #[tokio::test]
 async fn without_surge_one_replica_answers_while_its_pre_stop_hook_sleeps_longer_than_the_successor_starts() {
     let lab = &*lab().await;
-    let app = App { lab, name: "lingering", asks_terminating: true }.create(10, json!({})).await;
+    let app = App { lab, name: "lingering", asks_terminating: true }.create(20, json!({})).await;
     app.answers(app.restart(5)).await;
     app.delete().await;
 }
