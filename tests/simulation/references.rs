@@ -2,6 +2,7 @@
 
 use simulated_cluster::ledger::Deletion;
 use simulated_cluster::network::Process::First;
+use simulated_cluster::network::{RequestKind, Served};
 use simulated_cluster::state::{Pace, References};
 
 use crate::examples::{OTHER, SETTINGS, play_well, spec, story};
@@ -187,4 +188,26 @@ fn what_is_excluded_restarts_no_further_pod() {
     let both = [&begun[..3], &[EditContent(SETTINGS, 'b')], &begun[3..]].concat();
     let story = Story { moves: both, ..story };
     assert_eq!(deleted(&play_well(&story))[0], 2, "the other one goes on");
+}
+
+/// The first of two lists was made before the pod had the labels that the spec now asks for.
+#[test]
+fn a_pod_that_the_edited_selector_selects_only_later_is_left_alone() {
+    let moves = [
+        Wait(60_000),
+        EditContent(OTHER, 'b'),
+        Move::Until(First, RequestKind::ListAll, 1),
+        Move::Until(First, RequestKind::GetOwner, 1),
+        spec(Edit::Suspend(true)),
+        EditContent(OTHER, 'a'),
+        REFERRING,
+        Wait(1500),
+        Move::Relabel(6, None),
+        EditContent(SETTINGS, 'b'),
+        spec(Edit::Select(Pods::NotBack)),
+    ];
+    let pace = Pace { creation: 700, readiness: 300, termination: 3000 };
+    let story = Story { seed: 15839, both: 1, pace, skew: 3, lag: 4000, ..by_owner(&moves) };
+    let monitors = vec![(0, Some(PodCount::Percent("100%")))];
+    play_well(&Story { monitors, namespaces: Served::Two, ..story });
 }

@@ -1759,21 +1759,22 @@ impl Completed {
                 && part.oldest.is_none_or(|oldest| pod.may_have_read(oldest, part.list))
                 && part.newest.is_none_or(|newest| pod.created <= newest)
         };
-        let mut parts = self.parts.iter().filter(in_time).peekable();
-        if parts.peek().is_none() {
-            return Owed::Nothing;
-        }
+        let parts: Vec<&Part> = self.parts.iter().filter(in_time).collect();
         // A pod that was not selected for a while counts as selected only later.
-        let always_selected = pod.labels_between(self.list, write.at).all(|labels| {
-            selects(&write.spec, labels) && self.selector.as_ref().is_none_or(|selector| selector.matches(labels))
-        });
+        let always_selected = |part: &Part| {
+            pod.labels_between(part.list, write.at).all(|labels| {
+                selects(&write.spec, labels) && self.selector.as_ref().is_none_or(|selector| selector.matches(labels))
+            })
+        };
         let may_go = |spec| pod.is_restartable(spec) && pod.is_in_scope(spec);
         let always_restartable = book.specs_between(self.list, write.at).all(may_go);
-        let is_meant = parts.any(|part| {
+        let is_meant = |part: &Part| {
             part.referring_to.as_ref().is_none_or(|sources| sources.iter().any(|source| pod.refers_to(source)))
-        });
-        match always_selected && always_restartable {
-            true if self.is_certain && is_meant => Owed::Replacement,
+        };
+        let is_owed = parts.iter().any(|part| is_meant(part) && always_selected(part));
+        match always_restartable && (is_owed || parts.iter().all(|part| always_selected(part))) {
+            _ if parts.is_empty() => Owed::Nothing,
+            true if self.is_certain && is_owed => Owed::Replacement,
             true => Owed::Nothing,
             false => Owed::LeftAlone,
         }
