@@ -6,7 +6,7 @@ use crate::player::Played;
 use crate::story::Move::{Edit as EditContent, Lasting, NewPodsStayUnready, Request, Spec, Until, Wait};
 use crate::story::{AT_ONCE, Edit, Move, PodCount, Pods, Story, Windows};
 use simulated_cluster::network::Process::{First, Second};
-use simulated_cluster::network::{Fate, RequestKind, Served};
+use simulated_cluster::network::{Fate, RequestKind, Served, WatchFault, Watched};
 use simulated_cluster::state::{Owners, Pace, References};
 
 /// More ConfigMonitors than keepers of a namespace may be awake.
@@ -221,4 +221,65 @@ fn a_change_that_a_backup_brings_back_may_get_another_list() {
     let monitors = vec![(1, AT_ONCE), (0, Some(PodCount::Percent("40%"))), (0, AT_ONCE)];
     let story = Story { seed: 22361332896, monitors, replicas: true, pace, lag: 300, ..story(&moves) };
     play_well(&Story { status_lag: 4000, surges: true, ..story });
+}
+
+/// The first look of the second process finds other content in the middle of a restart: it may have come at any time since
+/// that began.
+#[test]
+fn a_revert_may_concern_all_pods_since_the_restart_began_that_another_process_has_found() {
+    let request = |monitor, value| Move::RequestRestart(monitor, value);
+    let canary = |monitor, seconds| Spec(monitor, Edit::Canary(Some((PodCount::Pods(1), seconds))));
+    let second = Move::EditSecondKey(SETTINGS, 'a');
+    let unready = Move::LoseReadiness(0, Some(4000));
+    let begun = [
+        Wait(200),
+        canary(0, 0),
+        canary(1, 10),
+        request(1, 'y'),
+        Spec(2, Edit::Invalidate(false)),
+        second,
+        unready,
+        request(0, 'y'),
+        Wait(8000),
+        Move::Watch(First, Watched::Monitors, WatchFault::Stall),
+        Move::KillPod(0),
+        request(0, 'z'),
+    ];
+    let found = [
+        Until(First, RequestKind::GetConfigMap, 1),
+        EditContent(SETTINGS, 'a'),
+        Wait(2500),
+        Request(First, RequestKind::Any, 3, Fate::Late(3000)),
+        Move::Watch(First, Watched::ConfigMaps, WatchFault::Expire),
+        unready,
+        Move::Start(Second),
+        EditContent(SETTINGS, 'b'),
+        Wait(2500),
+        EditContent(SETTINGS, 'a'),
+    ];
+    let pace = Pace { creation: 700, readiness: 0, termination: 3000 };
+    let monitors = vec![(0, AT_ONCE), (0, AT_ONCE), (3, AT_ONCE)];
+    let story = Story { seed: 22361456855, monitors, pace, ..story(&[&begun[..], &found].concat()) };
+    play_well(&Story { secret: true, ..story });
+}
+
+/// The content stood for 1.02 s. The time in the status, from which the second process counts, is a whole second.
+#[test]
+fn another_process_may_count_a_quiet_period_for_longer() {
+    let moves = [
+        Spec(1, Edit::Source(OTHER)),
+        Wait(100),
+        EditContent(SETTINGS, 'c'),
+        Move::Watch(First, Watched::ConfigMaps, WatchFault::Expire),
+        Request(First, RequestKind::Watch, 3, Fate::CrashAfter),
+        EditContent(OTHER, 'b'),
+        Until(First, RequestKind::PutStatus, 3),
+        Wait(1000),
+        EditContent(SETTINGS, 'a'),
+        Wait(200),
+    ];
+    let pace = Pace { creation: 700, readiness: 0, termination: 3000 };
+    let monitors = vec![(1, AT_ONCE), (0, Some(PodCount::Pods(1)))];
+    let story = Story { seed: 22361479378, monitors, pace, nodes: -600, optional: true, ..story(&moves) };
+    play_well(&Story { namespaces: Served::Two, ..story });
 }
