@@ -357,7 +357,10 @@ fn the_pods_that_remain_were_there(ledger: &Ledger, book: &Book) -> Result<(), S
             })
         };
         let Some(begun) = write.after.begun().filter(|begun| !is_known(begun)) else { continue };
-        let list = begun.last_list().and_then(|version| ledger.list(version));
+        let of_changes = begun.changes.iter().map(|change| &change.pods_resource_version);
+        let lists = of_changes.chain(begun.request.iter().map(|request| &request.pods_resource_version));
+        // A change that goes on has an earlier one than the request.
+        let list = lists.filter_map(|version| ledger.list(version.as_ref()?)).max();
         let is_partial = begun.changes.iter().any(|change| change.revert);
         let Some(list) = list.filter(|_| !is_partial && ledger.restored.iter().all(|restored| *restored > write.at))
         else {

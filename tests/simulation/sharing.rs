@@ -283,3 +283,29 @@ fn another_process_may_count_a_quiet_period_for_longer() {
     let story = Story { seed: 22361479378, monitors, pace, nodes: -600, optional: true, ..story(&moves) };
     play_well(&Story { namespaces: Served::Two, ..story });
 }
+
+/// The change goes on with its own list. The one of the request, which is taken over, was made later.
+#[test]
+fn the_pods_of_a_restart_are_those_of_all_its_lists() {
+    let begun = [
+        Move::Start(Second),
+        Until(Second, RequestKind::Watch, 2),
+        EditContent(SETTINGS, 'b'),
+        Request(First, RequestKind::Event, 1, Fate::CrashAfter),
+        Wait(8000),
+        Until(Second, RequestKind::Delete, 3),
+        Move::RequestRestart(1, 'z'),
+        Wait(4000),
+    ];
+    let edited = [
+        Until(First, RequestKind::GetConfigMap, 2),
+        EditContent(SETTINGS, 'c'),
+        Wait(200),
+        Spec(1, Edit::Source(OTHER)),
+        Wait(10_000),
+    ];
+    let pace = Pace { creation: 2000, readiness: 300, termination: 20_000 };
+    let monitors = vec![(0, Some(PodCount::Pods(1))), (3, Some(PodCount::Pods(1)))];
+    let story = Story { seed: 22361980963, monitors, replicas: true, pace, ..story(&[&begun[..], &edited].concat()) };
+    play_well(&Story { owners: Owners::Odd, lag: 4000, ..story });
+}
