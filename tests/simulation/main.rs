@@ -357,10 +357,7 @@ fn the_pods_that_remain_were_there(ledger: &Ledger, book: &Book) -> Result<(), S
             })
         };
         let Some(begun) = write.after.begun().filter(|begun| !is_known(begun)) else { continue };
-        let of_changes = begun.changes.iter().map(|change| &change.pods_resource_version);
-        let lists = of_changes.chain(begun.request.iter().map(|request| &request.pods_resource_version));
-        // A change that goes on has an earlier one than the request.
-        let list = lists.filter_map(|version| ledger.list(version.as_ref()?)).max();
+        let list = latest_list(ledger, begun);
         let is_partial = begun.changes.iter().any(|change| change.revert);
         let Some(list) = list.filter(|_| !is_partial && ledger.restored.iter().all(|restored| *restored > write.at))
         else {
@@ -606,10 +603,17 @@ fn no_new_pod_is_deleted(ledger: &Ledger, deletion: &Deletion, grounds: &Grounds
     })
 }
 
+/// Returns when the latest of a restart's lists was made. A change that goes on may have an earlier one than a request.
+fn latest_list(ledger: &Ledger, restart: &Restart) -> Option<Moment> {
+    let of_changes = restart.changes.iter().map(|change| &change.pods_resource_version);
+    let lists = of_changes.chain(restart.request.iter().map(|request| &request.pods_resource_version));
+    lists.filter_map(|version| ledger.list(version.as_ref()?)).max()
+}
+
 /// Rule 4. A restart does not delete a pod that it created. If the API server has forgotten the list, creation times
 /// decide (exception 7).
 fn a_restart_deletes_no_pod_that_it_created(ledger: &Ledger, deletion: &Deletion, grounds: &Grounds) -> bool {
-    let listed = grounds.seen.status.begun().and_then(Restart::last_list).and_then(|version| ledger.list(version));
+    let listed = grounds.seen.status.begun().and_then(|begun| latest_list(ledger, begun));
     grounds.by_times || listed.is_none_or(|listed| ledger.pods[deletion.pod].born < listed)
 }
 
