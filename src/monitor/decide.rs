@@ -50,10 +50,8 @@ impl Look {
 
     /// Returns the sources that the spec names, and that do not exist.
     pub(crate) fn missing(&self, policy: &Policy) -> Vec<SourceName> {
-        let mut sources = policy.sources.iter().zip(&self.0);
-        let is_missing =
-            |(source, content): &(&Source, &Option<Content>)| source.origin == Origin::Named && content.is_none();
-        sources.by_ref().filter(is_missing).map(|(source, _)| source.name.clone()).collect()
+        let named = policy.sources.iter().zip(&self.0).filter(|(source, _)| source.origin == Origin::Named);
+        named.filter(|(_, content)| content.is_none()).map(|(source, _)| source.name.clone()).collect()
     }
 }
 

@@ -79,11 +79,11 @@ impl Scope {
 impl Referrers {
     /// Takes a pod with this spec.
     pub(crate) fn see(&mut self, Scope { changed, missing }: &Scope, uid: &Uid, spec: Option<&RawValue>) {
-        let referred = referred(spec);
+        let references = references(spec);
+        let referred = references.as_ref().map(names);
         for source in changed.iter().filter(|source| refers(referred.as_ref(), source)) {
             self.referring.entry(source.clone()).or_default().insert(uid.clone());
         }
-        let references = references(spec);
         let mut required = references.iter().flat_map(References::iter).filter(|it| !it.is_optional);
         if !missing.is_empty() && required.any(|it| SourceName::referred(it).is_some_and(|it| missing.contains(&it))) {
             self.unstartable.insert(uid.clone());
@@ -97,7 +97,11 @@ impl Referrers {
 
 /// Returns the objects to which a pod with this spec refers. `None` if it cannot be decoded.
 pub(crate) fn referred(spec: Option<&RawValue>) -> Option<BTreeSet<SourceName>> {
-    references(spec).map(|references| references.iter().filter_map(SourceName::referred).collect())
+    references(spec).as_ref().map(names)
+}
+
+fn names(references: &References) -> BTreeSet<SourceName> {
+    references.iter().filter_map(SourceName::referred).collect()
 }
 
 /// Returns the references of a pod with this spec. `None` if it cannot be decoded.
