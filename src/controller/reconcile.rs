@@ -64,25 +64,9 @@ impl Reconciler {
         });
         match policy {
             Ok(mut policy) => {
-                if policy.discover.is_some() {
-                    self.memory.awaits_pods = latest.awaits_pods;
-                    // The keeper may have read another selector than the index.
-                    let found = latest.found.as_ref().filter(|found| {
-                        found.as_ref().map_or(true, |found| *found.selector == policy.selector.to_query())
-                    });
-                    let known = status.sources.iter().filter(|known| known.discovered).map(|known| &known.name);
-                    match found {
-                        Some(Ok(found)) => policy.discover(found, known, latest.no_secrets.is_none()),
-                        Some(Err(error)) => {
-                            self.restarts.hold();
-                            return Err((**error).clone());
-                        }
-                        None => {
-                            scheduling.end_turn();
-                            self.restarts.hold();
-                            return Ok(Requeue::At(None));
-                        }
-                    }
+                if !self.discover(&mut policy, &status, &latest)? {
+                    scheduling.end_turn();
+                    return Ok(Requeue::At(None));
                 }
                 self.reconcile_spec(&policy, status, &latest, scheduling).await
             }
@@ -95,6 +79,28 @@ impl Reconciler {
                 Ok(Requeue::At(None))
             }
         }
+    }
+
+    /// Adds the sources that are read from the pods. Returns false if the pods have not been listed yet.
+    fn discover(&mut self, policy: &mut Policy, status: &Status, latest: &Latest) -> Result<bool, Error> {
+        if policy.discover.is_none() {
+            return Ok(true);
+        }
+        self.memory.awaits_pods = latest.awaits_pods;
+        let known = status.sources.iter().filter(|known| known.discovered).map(|known| &known.name);
+        match &latest.found {
+            // The keeper may have read another selector than the index.
+            Some(Ok(found)) if *found.selector == policy.selector.to_query() => {
+                policy.discover(found, known, latest.no_secrets.is_none());
+                return Ok(true);
+            }
+            Some(Ok(_)) | None => self.restarts.hold(),
+            Some(Err(error)) => {
+                self.restarts.hold();
+                return Err((**error).clone());
+            }
+        }
+        Ok(false)
     }
 
     async fn reconcile_spec(
