@@ -515,6 +515,9 @@ fn a_revert_spares_the_earlier_pods(ledger: &Ledger, deletion: &Deletion, ground
     // The first look of a process may have found it in the middle of a restart.
     let began = write.before.begun().filter(|_| left.may_be_first).and_then(|begun| begun.started_at);
     let left_at = began.map_or(left_at, |began| began.min(left_at));
+    // Other content than that of a request has interrupted its restart.
+    let interrupted = write.before.interrupted().map(|(_, at)| at);
+    let left_at = interrupted.map_or(left_at, |interrupted| interrupted.min(left_at));
     // The restore has brought back the status that says since when the ConfigMonitor was settled.
     let is_brought_back = ledger.restored.iter().any(|at| *at < write.at) && book.is_of_first_look(left);
     let settled = write.before.conditions.iter().find(|condition| condition.r#type == "Reconciling");

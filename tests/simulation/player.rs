@@ -401,9 +401,9 @@ impl Player<'_> {
                 let content = source.and_then(|source| state.content_of(source));
                 let (hash, status) = (content.map(hash), &monitor.status);
                 let is_settled = status.is_ready() && status.restart.is_none() && status.config_hash() == hash;
-                is_settled
-                    && status.is_of(monitor.generation)
-                    && monitor.request.is_none_or(|value| status.has_handled(value))
+                // Without a source, a request restarts nothing.
+                let is_heeded = source.is_none() || monitor.request.is_none_or(|value| status.has_handled(value));
+                is_settled && status.is_of(monitor.generation) && is_heeded
             });
             // With a fast clock, a node says for minutes that a pod is not available yet.
             let settled = settled && !state.pods.iter().any(|pod| pod.is_handed_over());

@@ -176,6 +176,14 @@ fn a_source_is_remembered_while_no_pod_refers_to_it() {
     assert_eq!(deleted(&play_well(&Story { pace, ..by_owner(&moves) })), [0, 2, 0]);
 }
 
+/// The other ConfigMonitor is judged all the same.
+#[test]
+fn a_request_without_a_source_keeps_nothing_from_being_settled() {
+    let none = [Edit::Select(Pods::Back), Edit::Discover(true), Edit::Exclude(true)].map(|edit| Move::Spec(1, edit));
+    let story = by_owner(&[&none[..], &[RequestRestart(1, 'z')]].concat());
+    assert_eq!(deleted(&play_well(&Story { monitors: vec![(0, None); 2], ..story })), [0, 0, 0]);
+}
+
 /// It ends the entry of the source, also of a restart that has begun.
 #[test]
 fn what_is_excluded_restarts_no_further_pod() {

@@ -309,3 +309,23 @@ fn the_pods_of_a_restart_are_those_of_all_its_lists() {
     let story = Story { seed: 22361980963, monitors, replicas: true, pace, ..story(&[&begun[..], &edited].concat()) };
     play_well(&Story { owners: Owners::Odd, lag: 4000, ..story });
 }
+
+/// No list is known of when the content left, so times decide.
+#[test]
+fn content_that_interrupts_a_requested_restart_has_left_by_then() {
+    let canary = |bake| Spec(0, Edit::Canary(Some((PodCount::Percent("40%"), bake))));
+    let moves = [
+        canary(10),
+        Wait(4000),
+        Move::RequestRestart(0, 'y'),
+        Wait(8000),
+        canary(0),
+        EditContent(SETTINGS, 'b'),
+        Wait(2500),
+        EditContent(SETTINGS, 'a'),
+    ];
+    let pace = Pace { creation: 0, readiness: 0, termination: 0 };
+    let monitors = vec![(3, AT_ONCE), (0, Some(PodCount::Pods(1)))];
+    let story = Story { seed: 23361011798, both: 1, monitors, pace, lag: 4000, ..story(&moves) };
+    play_well(&Story { namespaces: Served::Two, references: References::ByOwner, ..story });
+}
