@@ -159,7 +159,7 @@ fn use_up(object: &RawValue, second: i64) {
     let (at, now) = (ServerTime::from_second(second), Instant::now());
     for hash in ["sha256:a", "sha256:b", "sha256:d"] {
         let (version, first) = (Some("8".into()), second % 2 == 0);
-        let content = Content { hash: ContentHash::from(hash), version, at, came: now, first };
+        let content = Content { hash: ContentHash::from(hash), version, at, came: now, first, recorded: None };
         let look = Look(policy.sources.iter().map(|_| Some(content.clone())).collect());
         let moment = Moment { read_at: now, now, server_now: at };
         let Ok(observed) = observe(&policy, &status, None, &look, moment) else { continue };

@@ -343,7 +343,7 @@ impl Index {
                 match self.pods.get(selector).and_then(|pods| pods.found.as_ref()) {
                     Some(found) => {
                         let mut policy = policy.clone();
-                        policy.discover(found, known, true);
+                        policy.discover(found, known.iter().map(|name| (name, &None)), true);
                         policy.sources.into_iter().map(|source| source.name).collect()
                     }
                     None => {

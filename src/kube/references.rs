@@ -69,6 +69,16 @@ struct Named {
     #[serde(alias = "secretName")]
     name: String,
     optional: Option<bool>,
+    /// The key of a `valueFrom`.
+    key: Option<String>,
+    /// The keys in a volume. Empty: all.
+    items: Vec<Item>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Item {
+    key: String,
 }
 
 /// An object to which a pod refers.
@@ -77,6 +87,8 @@ pub(crate) struct Referred<'a> {
     pub(crate) name: &'a str,
     /// Whether the kubelet starts the pod without the object.
     pub(crate) is_optional: bool,
+    /// The keys that the pod reads. `None`: all.
+    pub(crate) keys: Option<Vec<&'a str>>,
 }
 
 /// A part of a spec, which may refer to something.
@@ -112,8 +124,10 @@ impl Part for Container {
 fn named<'a>(config_map: Option<&'a Named>, secret: Option<&'a Named>) -> impl Iterator<Item = Referred<'a>> + use<'a> {
     let both = [(CONFIG_MAPS, config_map), (SECRETS, secret)].into_iter();
     both.filter_map(|(resource, named)| {
-        let Named { name, optional } = named?;
-        Some(Referred { resource, name, is_optional: optional.unwrap_or(false) })
+        let Named { name, optional, key, items } = named?;
+        let keys: Vec<&str> = items.iter().map(|item| &*item.key).chain(key.as_deref()).collect();
+        let keys = (!keys.is_empty()).then_some(keys);
+        Some(Referred { resource, name, is_optional: optional.unwrap_or(false), keys })
     })
 }
 
@@ -165,7 +179,10 @@ mod tests {
 
     fn references(spec: Value) -> BTreeSet<String> {
         let references: References = serde_json::from_value(spec).expect("a pod's spec");
-        references.iter().map(|Referred { resource, name, .. }| format!("{}/{name}", resource.plural)).collect()
+        let with_keys = |Referred { resource, name, keys, .. }: Referred<'_>| {
+            format!("{}/{name}{}", resource.plural, keys.map_or(String::new(), |keys| format!(":{}", keys.join("+"))))
+        };
+        references.iter().map(with_keys).collect()
     }
 
     #[test]
@@ -176,7 +193,11 @@ mod tests {
             {"podCertificate": {"signerName": "no"}}
         ]);
         for (spec, expected) in [
-            (json!({"volumes": [{"name": "v", "configMap": {"name": "a", "items": [{"key": "k"}]}}]}), "configmaps/a"),
+            (
+                json!({"volumes": [{"name": "v", "configMap": {"name": "a", "items": [{"key": "k"}, {"key": "l"}]}}]}),
+                "configmaps/a:k+l",
+            ),
+            (json!({"volumes": [{"name": "v", "configMap": {"name": "a", "items": []}}]}), "configmaps/a"),
             (json!({"volumes": [{"name": "v", "secret": {"secretName": "a", "optional": true}}]}), "secrets/a"),
             (json!({"volumes": [{"name": "v", "projected": {"sources": both}}]}), "configmaps/a secrets/b"),
             (
@@ -192,7 +213,7 @@ mod tests {
                     {"name": "A", "value": "no"}, {"name": "B", "valueFrom": {"configMapKeyRef": {"name": "a", "key": "k"}}},
                     {"name": "C", "valueFrom": {"secretKeyRef": {"name": "b", "key": "k"}}}
                 ]}]}),
-                "configmaps/a secrets/b",
+                "configmaps/a:k secrets/b:k",
             ),
         ] {
             let expected: BTreeSet<String> = expected.split(' ').map(str::to_owned).collect();

@@ -42,6 +42,8 @@ const PREFIX: &str = "sha256:";
 const KEYED_PREFIX: &str = "hmac-sha256:";
 /// The content of an optional source that does not exist.
 const ABSENT: &str = "absent";
+/// Content that differed from the current one when the keys were edited.
+const OTHER_KEYS: &str = "other-keys";
 
 /// A hash of the content of a source, with a prefix that names the framing.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -90,13 +92,24 @@ impl ContentHash {
         ABSENT.into()
     }
 
+    /// Returns what takes the place of this hash, read from a status, when other keys come to count: the hash of the same
+    /// content under these, or one that no content has. `before` and `current` are the current content under the earlier
+    /// keys and under these.
+    ///
+    /// # Errors
+    /// If the framing of this hash is unknown.
+    pub(crate) fn rekeyed(&self, before: &Self, current: &Self) -> Result<Self, UnknownHash> {
+        Ok(if self.is(before)? { current.clone() } else { OTHER_KEYS.into() })
+    }
+
     /// Returns whether this hash, read from a status, has the same content as `current`.
     ///
     /// # Errors
     /// If the framing of this hash is unknown. That is no change of content.
     pub(crate) fn is(&self, current: &Self) -> Result<bool, UnknownHash> {
         let is_known = [PREFIX, KEYED_PREFIX].iter().any(|prefix| self.0.starts_with(prefix));
-        if is_known || &*self.0 == ABSENT { Ok(self == current) } else { Err(UnknownHash(self.0.to_string())) }
+        let is_known = is_known || [ABSENT, OTHER_KEYS].contains(&&*self.0);
+        if is_known { Ok(self == current) } else { Err(UnknownHash(self.0.to_string())) }
     }
 }
 

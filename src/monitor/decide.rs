@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::content::{ContentHash, UnknownHash};
 use super::hold::{Hold, may_begin};
-use super::source::{Contents, Origin, Source, SourceName};
+use super::source::{Contents, Keys, Origin, Source, SourceName};
 use super::spec::{PodScope, Policy};
 use super::status::{Begun, Canary, CanaryState, Change, Request, Restart, SourceStatus, Status, Why};
 use crate::kube::{ResourceVersion, ServerTime};
@@ -26,8 +26,10 @@ pub struct Look(pub Vec<Option<Content>>);
 /// The content of a source when it was read. The absence of an optional source is a content, too.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Content {
-    /// The hash of the content.
+    /// The hash of the content under the keys of the spec.
     pub hash: ContentHash,
+    /// The keys under which the status has recorded the source, if they are others, and the hash under these.
+    pub recorded: Option<Box<(Keys, ContentHash)>>,
     /// The version of the object, if it exists.
     pub version: Option<ResourceVersion>,
     /// The API server's time in the answer.
@@ -108,6 +110,19 @@ pub struct Observed {
 }
 
 type Found = Result<(Finding, Option<Quiet>), UnknownHash>;
+
+/// Of which source there was a first content, or that of other keys.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Basis {
+    Discovered,
+    Named,
+}
+
+impl From<&Source> for Basis {
+    fn from(source: &Source) -> Self {
+        if source.origin == Origin::Named { Self::Named } else { Self::Discovered }
+    }
+}
 
 /// What to do about a record.
 #[derive(Clone, Debug, PartialEq)]
@@ -295,17 +310,19 @@ pub fn observe(
     next.source = Some(policy.source());
     leave_out(policy, &mut next, moment.server_now);
     forget_sources(policy, look, &mut next);
-    let (baselined, is_named) = record_sources(policy, look, &mut next);
+    let mut known = quiet.filter(|quiet| quiet.is_about(status)).cloned();
+    let of_keys = take_keys(policy, look, &mut next, known.as_mut())?;
+    let baseline = of_keys.max(record_sources(policy, look, &mut next));
     forget_unreferenced(policy, look, &mut next, moment.server_now);
-    let known = quiet.filter(|quiet| quiet.is_about(status)).cloned();
     let (found, quiet) = match next.restart.as_deref() {
-        None => observe_settled(policy, status, look, moment, &mut next)?,
-        Some(Restart { begun: None, .. }) => observe_pending(policy, status, known, look, moment, &mut next)?,
+        None => observe_settled(policy, look, moment, &mut next)?,
+        Some(Restart { begun: None, .. }) => observe_pending(policy, known, look, moment, &mut next)?,
         Some(Restart { begun: Some(_), .. }) => observe_under_way(policy, status, known, look, moment, &mut next)?,
     };
-    let finding = if found == Finding::Unchanged && baselined { Finding::Baseline } else { found };
+    let is_baseline = found == Finding::Unchanged && baseline.is_some();
+    let finding = if is_baseline { Finding::Baseline } else { found };
     // What is discovered later says nothing about the other sources.
-    let is_basis = is_named || !status.is_baselined();
+    let is_basis = baseline == Some(Basis::Named) || !status.is_baselined();
     if let (Finding::Baseline, None, Some(newest)) = (finding, &next.restart, look.newest().filter(|_| is_basis)) {
         next.baseline(newest.at);
     }
@@ -313,7 +330,7 @@ pub fn observe(
 }
 
 /// Begins a restart if the content is not what pods have been restarted for.
-fn observe_settled(policy: &Policy, status: &Status, look: &Look, moment: Moment, next: &mut Status) -> Found {
+fn observe_settled(policy: &Policy, look: &Look, moment: Moment, next: &mut Status) -> Found {
     let contents = contents(policy, look, next, None);
     // Without an existing source, no change is known.
     let Some(newest) = look.newest() else { return Ok((Finding::Unchanged, None)) };
@@ -323,21 +340,14 @@ fn observe_settled(policy: &Policy, status: &Status, look: &Look, moment: Moment
     let (desired, none, now) = (next.desired(), Restart::default(), moment.now);
     let quiet = Quiet::begin(&desired, &desired, newest.at, now);
     let quiet = quiet.extended_for(&none, &contents, newest.at, policy.quiet_period, now);
-    let since = left_at(policy, status, look, newest.at);
+    let since = left_at(policy, next, look, newest.at);
     next.restart = Some(Box::new(following(next, &none, &quiet, since)?));
     Ok((Finding::Modified, Some(quiet)))
 }
 
 /// Changes a pending restart if there is other content. A source whose content is back before a quiet period has passed
 /// is not part of it any more; without any, the restart ends.
-fn observe_pending(
-    policy: &Policy,
-    status: &Status,
-    quiet: Option<Quiet>,
-    look: &Look,
-    moment: Moment,
-    next: &mut Status,
-) -> Found {
+fn observe_pending(policy: &Policy, quiet: Option<Quiet>, look: &Look, moment: Moment, next: &mut Status) -> Found {
     let Some(restart) = next.restart.as_deref().cloned() else { return Ok((Finding::Unchanged, quiet)) };
     let (period, now, desired) = (policy.quiet_period, moment.now, next.desired());
     let content = (desired.clone(), restart.observed_at());
@@ -361,7 +371,7 @@ fn observe_pending(
     let quiet = quiet.unwrap_or_else(|| Quiet::begin(&desired, &desired, newest.at, now));
     let mut extended = quiet.extended_for(&restart, &contents, newest.at, period, now);
     // The other sources had not left by then.
-    let left = left_at(policy, status, look, newest.at).max(restart.observed_at().min(newest.at));
+    let left = left_at(policy, next, look, newest.at).max(restart.observed_at().min(newest.at));
     let following = following(next, &restart, &extended, left)?;
     if following.changes.is_empty() && following.request.is_none() {
         next.restart = None;
@@ -386,10 +396,8 @@ fn observe_under_way(
 ) -> Found {
     let Some(restart) = next.restart.as_deref().cloned() else { return Ok((Finding::Unchanged, quiet)) };
     let (period, now, desired) = (policy.quiet_period, moment.now, next.desired());
-    // An edit of the spec may have added sources, or edited their keys.
-    let is_known = |source: &SourceStatus| {
-        status.sources.iter().any(|known| known.name == source.name && known.keys == source.keys)
-    };
+    // An edit of the spec may have added sources.
+    let is_known = |source: &SourceStatus| status.sources.iter().any(|known| known.name == source.name);
     let new: Vec<&SourceName> = next.sources.iter().filter(|it| !is_known(it)).map(|source| &source.name).collect();
     let quiet = quiet.map(|mut quiet| {
         quiet.content.0.set_all(desired.iter().filter(|(name, _)| new.contains(name)));
@@ -514,38 +522,59 @@ pub(crate) fn forgets_after(status: &Status, now: ServerTime) -> Option<Duration
     left.filter(|left| !left.is_zero()).min().map(|left| left + A_SECOND)
 }
 
-/// Forgets the sources that the spec no longer names, or whose keys it has changed, but not before all sources of the
-/// spec exist: a misspelt name must lose nothing. A restart stays about their changes. Once the keys are edited, it is
-/// unknown which content a pod has.
+/// Forgets the sources that the spec no longer names, but not before all sources of the spec exist: a misspelt name must
+/// lose nothing. A restart stays about their changes.
 fn forget_sources(policy: &Policy, look: &Look, status: &mut Status) {
-    if !look.is_whole(policy) {
-        return;
+    let is_named = |name: &SourceName| policy.sources.iter().any(|source| source.name == *name);
+    if look.is_whole(policy) {
+        status.sources.retain(|known| is_named(&known.name) || policy.unwatched.contains(&known.name));
     }
-    let Status { sources, restart, .. } = status;
-    sources.retain_mut(|known| {
-        let mut named = policy.sources.iter().zip(&look.0);
-        let mut changes = restart.iter_mut().flat_map(|restart| &mut restart.changes);
-        let Some((source, content)) = named.find(|(source, _)| source.name == known.name) else {
-            return policy.unwatched.contains(&known.name);
-        };
-        if !is_about(known, source) {
-            (known.keys, known.hash) = (source.keys.clone(), None);
-            let change = changes.find(|change| change.source == known.name);
-            change
-                .zip(content.as_ref())
-                .into_iter()
-                .for_each(|(change, content)| change.hash.clone_from(&content.hash));
-        }
-        true
-    });
 }
 
-/// Records the existing sources, and the first content of each source that had none. Returns whether there was a first
-/// content, and whether of a source that the spec names. That of a source which is named again is what its restart goes
-/// on with.
-fn record_sources(policy: &Policy, look: &Look, status: &mut Status) -> (bool, bool) {
+/// Goes over to the keys of the spec. Content that is the same under the recorded keys is the same under these: the first
+/// content of further keys is a baseline. Other content is a change, whatever it is under the keys of the spec.
+///
+/// # Errors
+/// If a hash in the record cannot be compared.
+fn take_keys(
+    policy: &Policy,
+    look: &Look,
+    status: &mut Status,
+    mut quiet: Option<&mut Quiet>,
+) -> Result<Option<Basis>, UnknownHash> {
+    let Status { sources, restart, .. } = status;
+    let mut basis = None;
+    for known in sources {
+        let mut each = policy.sources.iter().zip(&look.0);
+        let Some((source, content)) = each.find(|(source, _)| source.name == known.name) else { continue };
+        let mut changes = restart.iter_mut().flat_map(|restart| &mut restart.changes);
+        let change = changes.find(|change| change.source == known.name).map(|change| &mut change.hash);
+        let is_recorded = known.hash.is_some() || change.is_some();
+        let recorded = content.as_ref().and_then(|content| Some((content, content.recorded.as_deref()?)));
+        match recorded.filter(|(_, (keys, _))| *keys == known.keys) {
+            _ if is_about(known, source) => continue,
+            None if is_recorded => continue,
+            None => {}
+            Some((content, (_, before))) => {
+                if change.is_none() && known.hash.is_some() {
+                    basis = basis.max(Some(Basis::from(source)));
+                }
+                let last = quiet.as_mut().and_then(|quiet| quiet.content.0.get_mut(&known.name));
+                for hash in known.hash.iter_mut().chain(change).chain(last) {
+                    *hash = hash.rekeyed(before, &content.hash)?;
+                }
+            }
+        }
+        known.keys.clone_from(&source.keys);
+    }
+    Ok(basis)
+}
+
+/// Records the existing sources, and the first content of each source that had none. Returns of which there was one. That
+/// of a source which is named again is what its restart goes on with.
+fn record_sources(policy: &Policy, look: &Look, status: &mut Status) -> Option<Basis> {
     let mut known = std::mem::take(&mut status.sources);
-    let (mut baselined, mut is_named) = (false, false);
+    let mut basis = None;
     for (source, content) in policy.sources.iter().zip(&look.0) {
         let Source { name, keys, .. } = source;
         let place = known.iter().position(|known| known.name == *name);
@@ -562,11 +591,11 @@ fn record_sources(policy: &Policy, look: &Look, status: &mut Status) -> (bool, b
             let mut changes = status.restart.iter_mut().flat_map(|restart| &mut restart.changes);
             match changes.find(|change| change.source == *name) {
                 Some(change) if place.is_none() => {
-                    (baselined, is_named) = (true, is_named || source.origin == Origin::Named);
+                    basis = basis.max(Some(Basis::from(source)));
                     change.hash.clone_from(&content.hash);
                 }
                 None if entry.hash.is_none() => {
-                    (baselined, is_named) = (true, is_named || source.origin == Origin::Named);
+                    basis = basis.max(Some(Basis::from(source)));
                     entry.hash = Some(content.hash.clone());
                 }
                 Some(_) | None => {}
@@ -577,7 +606,7 @@ fn record_sources(policy: &Policy, look: &Look, status: &mut Status) -> (bool, b
     let (mut unwatched, known) = known.into_iter().partition(|known| policy.unwatched.contains(&known.name));
     status.sources.append(&mut unwatched);
     forget_later(known, status);
-    (baselined, is_named)
+    basis
 }
 
 /// Keeps the sources to be forgotten once all sources of the spec exist: as many as fit into a status, and those first

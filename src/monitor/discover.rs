@@ -8,7 +8,7 @@ use serde_json::value::RawValue;
 
 use super::content::Kind;
 use super::restart::plan::{exempt_by, references};
-use super::source::{Origin, Source, SourceName};
+use super::source::{Keys, Origin, Source, SourceName};
 use super::spec::{Policy, UnmanagedPods};
 use crate::kube::Uid;
 use crate::kube::names::is_dns_subdomain;
@@ -19,6 +19,9 @@ use crate::kube::references::Referred;
 pub(crate) const MAX_SOURCES: usize = 128;
 /// The maximum number of objects of a kind that are known for a selector. `exclude` may leave most of them out.
 const MAX_FOUND: usize = 256;
+/// The maximum number of keys of a discovered source, and of their bytes. If pods refer to more, all keys count.
+const MAX_KEYS: usize = 64;
+const MAX_KEY_BYTES: usize = 256;
 
 /// Which objects to discover, as written.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -61,12 +64,21 @@ pub(crate) struct Found {
     surplus: BTreeMap<Kind, SourceName>,
 }
 
-/// Which pods refer to an object, and whether it may be missing for all of them.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// Which pods refer to an object.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct By {
-    managed: Option<bool>,
+    managed: Option<Use>,
     /// Those that restarts leave alone unless `unmanagedPods` is `Delete`.
-    unmanaged: Option<bool>,
+    unmanaged: Option<Use>,
+}
+
+/// What some pods need of an object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Use {
+    /// Whether all of them start without it.
+    is_optional: bool,
+    /// The keys that any of them reads.
+    keys: Keys,
 }
 
 impl From<DiscoverSpec> for Discover {
@@ -85,10 +97,27 @@ impl Discover {
 }
 
 impl By {
-    fn may_be_missing(self, unmanaged: UnmanagedPods) -> Option<bool> {
-        let of_unmanaged = self.unmanaged.filter(|_| unmanaged == UnmanagedPods::Delete);
-        self.managed.into_iter().chain(of_unmanaged).reduce(|one, other| one && other)
+    fn by(&self, unmanaged: UnmanagedPods) -> Option<Use> {
+        let of_unmanaged = self.unmanaged.as_ref().filter(|_| unmanaged == UnmanagedPods::Delete);
+        self.managed.iter().chain(of_unmanaged).cloned().reduce(Use::and)
     }
+}
+
+impl Use {
+    fn of(referred: &Referred<'_>) -> Self {
+        let keys = referred.keys.as_ref().map(|keys| keys.iter().map(|key| (*key).to_owned()).collect());
+        Self { is_optional: referred.is_optional, keys: keys.and_then(within_bounds) }
+    }
+
+    fn and(self, other: Self) -> Self {
+        let both = self.keys.zip(other.keys).map(|(one, other)| one.into_iter().chain(other).collect());
+        Self { is_optional: self.is_optional && other.is_optional, keys: both.and_then(within_bounds) }
+    }
+}
+
+fn within_bounds(keys: BTreeSet<String>) -> Keys {
+    let bytes: usize = keys.iter().map(String::len).sum();
+    Some(keys).filter(|keys| keys.len() <= MAX_KEYS && bytes <= MAX_KEY_BYTES)
 }
 
 impl Found {
@@ -105,22 +134,21 @@ impl Found {
         }
         let is_managed = !is_skipped(UnmanagedPods::Skip);
         let mut is_news = false;
-        for Referred { resource, name, is_optional } in references(spec).iter().flat_map(|references| references.iter())
-        {
+        for referred in references(spec).iter().flat_map(|references| references.iter()) {
             // The API server takes any name in a pod, and it becomes a part of a path.
-            if found.excluded.contains(name) || !is_dns_subdomain(name) {
+            if found.excluded.contains(referred.name) || !is_dns_subdomain(referred.name) {
                 continue;
             }
-            let Some(object) = SourceName::referred(Referred { resource, name, is_optional }) else { continue };
-            let mut by = found.objects.get(&object).copied().unwrap_or_default();
-            let before = by;
+            let Some(object) = SourceName::referred(&referred) else { continue };
+            let before = found.objects.get(&object);
+            let mut by = before.cloned().unwrap_or_default();
             let of = if is_managed { &mut by.managed } else { &mut by.unmanaged };
-            *of = Some(of.unwrap_or(true) && is_optional);
-            if by == before {
+            *of = of.take().into_iter().chain([Use::of(&referred)]).reduce(Use::and);
+            if before == Some(&by) {
                 continue;
             }
             let of_its_kind = || found.objects.keys().filter(|known| known.kind == object.kind).count();
-            if before != By::default() || of_its_kind() < MAX_FOUND {
+            if before.is_some() || of_its_kind() < MAX_FOUND {
                 Arc::make_mut(found).objects.insert(object, by);
             } else if !found.surplus.contains_key(&object.kind) {
                 Arc::make_mut(found).surplus.insert(object.kind, object);
@@ -134,12 +162,12 @@ impl Found {
 }
 
 impl Policy {
-    /// Adds the sources that are read from pods: those in the status, which have been found before, and then others, as far
-    /// as there is room. Secrets are left as they are if they may not be watched.
+    /// Adds the sources that are read from pods: those in the status, which have been found before, with these keys, and
+    /// then others, as far as there is room. Secrets are left as they are if they may not be watched.
     pub(crate) fn discover<'a>(
         &mut self,
         found: &Found,
-        known: impl IntoIterator<Item = &'a SourceName>,
+        known: impl IntoIterator<Item = (&'a SourceName, &'a Keys)>,
         watches_secrets: bool,
     ) {
         let Some(discover) = self.discover.clone() else { return };
@@ -147,16 +175,23 @@ impl Policy {
         let accepts = |object: &SourceName| {
             discover.accepts(object) && !named.contains(object) && !found.excluded.contains(&object.name)
         };
-        let optional = |object: &SourceName| found.objects.get(object)?.may_be_missing(self.unmanaged_pods);
-        let known: BTreeSet<&SourceName> = known.into_iter().filter(|object| accepts(object)).collect();
-        let is_new = |object: &&SourceName| !known.contains(object) && accepts(object) && optional(object).is_some();
+        let by = |object: &SourceName| found.objects.get(object)?.by(self.unmanaged_pods);
+        let known: BTreeMap<&SourceName, &Keys> = known.into_iter().filter(|(object, _)| accepts(object)).collect();
+        let is_new = |object: &&SourceName| !known.contains_key(object) && accepts(object) && by(object).is_some();
         let new = found.objects.keys().filter(is_new);
-        let mut each = known.iter().copied().chain(new).map(|object| {
-            let (name, optional) = (object.clone(), optional(object));
-            // Pods may refer to what had no room.
-            let is_referred = optional.is_some() || found.surplus.contains_key(&object.kind);
-            let origin = if is_referred { Origin::Referred } else { Origin::Unreferred };
-            Source { name, keys: None, optional: optional.unwrap_or(false), origin }
+        let mut each = known.keys().copied().chain(new).map(|object| {
+            let (name, is_surplus) = (object.clone(), found.surplus.contains_key(&object.kind));
+            match by(object) {
+                Some(Use { is_optional, keys }) => {
+                    Source { name, keys, optional: is_optional, origin: Origin::Referred }
+                }
+                None => {
+                    // Pods may refer to what had no room.
+                    let origin = if is_surplus { Origin::Referred } else { Origin::Unreferred };
+                    let keys = known.get(object).and_then(|keys| (*keys).clone());
+                    Source { name, keys, optional: false, origin }
+                }
+            }
         });
         let room = MAX_SOURCES.saturating_sub(named.len());
         let mut sources: Vec<Source> = each.by_ref().take(room).collect();
@@ -208,8 +243,8 @@ mod tests {
 
     /// The sources of a policy, each with whether it may be missing and why it is a source.
     fn sources(mut policy: Policy, found: &Found, known: &[&str]) -> Vec<String> {
-        let known: Vec<SourceName> = known.iter().map(|name| map(name)).collect();
-        policy.discover(found, &known, true);
+        let known: Vec<(SourceName, Keys)> = known.iter().map(|name| (map(name), None)).collect();
+        policy.discover(found, known.iter().map(|(name, keys)| (name, keys)), true);
         let one = |source: &Source| {
             format!("{}{} {:?}", source.name.name, if source.optional { "?" } else { "" }, source.origin)
         };
@@ -224,6 +259,65 @@ mod tests {
         assert!(!Found::see(&mut found, &set, Some(&refers(&["b", "a"], true)), None), "nothing is new");
         assert!(Found::see(&mut found, &set, Some(&refers(&["b"], false)), None));
         assert_eq!(sources(policy(r#""discover":{}"#), &found, &[]), ["a? Referred", "b Referred"]);
+    }
+
+    /// Returns the references of a pod to keys of objects, such as `a:k+l`.
+    fn refers_to_keys(of: &[(&str, &[&str])]) -> Box<RawValue> {
+        let one = |(name, keys): &(&str, &[&str])| {
+            let items: Vec<Value> = keys.iter().map(|key| json!({"key": key, "path": key})).collect();
+            json!({"name": "v", "configMap": {"name": name, "items": items}})
+        };
+        RawValue::from_string(json!({"volumes": of.iter().map(one).collect::<Vec<_>>()}).to_string()).expect("a spec")
+    }
+
+    fn keys(policy: &Policy) -> Vec<Option<String>> {
+        let one =
+            |source: &Source| Some(source.keys.as_ref()?.iter().map(String::as_str).collect::<Vec<_>>().join("+"));
+        policy.sources.iter().map(one).collect()
+    }
+
+    #[test]
+    fn the_keys_of_a_source_are_those_that_any_pod_reads() {
+        let (mut found, set) = (found(&[]), pod(Some("ReplicaSet")));
+        Found::see(&mut found, &set, Some(&refers_to_keys(&[("a", &["k"]), ("b", &["k"]), ("c", &["k"])])), None);
+        assert!(Found::see(&mut found, &set, Some(&refers_to_keys(&[("a", &["l"]), ("b", &[])])), None));
+        assert!(!Found::see(&mut found, &set, Some(&refers_to_keys(&[("a", &["k"]), ("b", &["m"])])), None), "no news");
+        Found::see(&mut found, &pod(Some("Job")), Some(&refers_to_keys(&[("c", &["job"])])), None);
+        let of = |more: &str| {
+            let mut policy = policy(more);
+            policy.discover(&found, [], true);
+            keys(&policy)
+        };
+        assert_eq!(of(r#""discover":{}"#), [Some("k+l".into()), None, Some("k".into())]);
+        assert_eq!(of(r#""discover":{},"unmanagedPods":"Delete""#)[2], Some("job+k".into()));
+    }
+
+    #[test]
+    fn all_keys_count_if_pods_read_more_of_them_than_are_kept() {
+        let (set, names) = (pod(Some("ReplicaSet")), |count: usize, bytes: usize| -> Vec<String> {
+            (0..count).map(|number| format!("{number:0>bytes$}")).collect()
+        });
+        for (count, bytes, are_kept) in [(MAX_KEYS, 4, true), (MAX_KEYS + 1, 2, false), (MAX_KEYS, 5, false)] {
+            let names = names(count, bytes);
+            let (mut together, mut one_by_one) = (found(&[]), found(&[]));
+            let all: Vec<&str> = names.iter().map(|name| &**name).collect();
+            Found::see(&mut together, &set, Some(&refers_to_keys(&[("a", &all)])), None);
+            for name in all {
+                Found::see(&mut one_by_one, &set, Some(&refers_to_keys(&[("a", &[name])])), None);
+            }
+            for found in [together, one_by_one] {
+                let mut policy = policy(r#""discover":{}"#);
+                policy.discover(&found, [], true);
+                assert_eq!(keys(&policy)[0].is_some(), are_kept, "{count} keys of {bytes} bytes");
+            }
+        }
+    }
+
+    #[test]
+    fn a_source_to_which_no_pod_refers_keeps_its_keys() {
+        let (mut policy, known) = (policy(r#""discover":{}"#), Some(BTreeSet::from(["k".to_owned()])));
+        policy.discover(&found(&[]), [(&map("a"), &known)], true);
+        assert_eq!(keys(&policy), [Some("k".into())]);
     }
 
     #[test]
@@ -259,7 +353,7 @@ mod tests {
         let exclude: Vec<String> = names[..MAX_FOUND].iter().map(|name| format!(r#"{{"name":"{name}"}}"#)).collect();
         for (exclude, known, surplus) in [("", MAX_SOURCES, "n127"), (&*exclude.join(","), 1, "n256")] {
             let mut policy = policy(&format!(r#""discover":{{"exclude":[{exclude}]}}"#));
-            policy.discover(&found, [&map("z")], true);
+            policy.discover(&found, [(&map("z"), &None)], true);
             assert_eq!((policy.sources.len(), policy.surplus), (known, Some(map(surplus))));
             let last = policy.sources.last().expect("a source");
             assert_eq!(

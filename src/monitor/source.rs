@@ -21,9 +21,9 @@ pub struct SourceName {
 
 impl SourceName {
     /// Returns the object to which a pod refers, if its kind can be a source.
-    pub(crate) fn referred(Referred { resource, name, .. }: Referred<'_>) -> Option<Self> {
-        let kind = [Kind::ConfigMap, Kind::Secret].into_iter().find(|kind| kind.resource() == resource)?;
-        Some(Self { kind, name: name.into() })
+    pub(crate) fn referred(Referred { resource, name, .. }: &Referred<'_>) -> Option<Self> {
+        let kind = [Kind::ConfigMap, Kind::Secret].into_iter().find(|kind| kind.resource() == *resource)?;
+        Some(Self { kind, name: (*name).into() })
     }
 }
 
@@ -59,12 +59,14 @@ pub struct ObjectSpec {
     pub optional: Option<bool>,
 }
 
+/// The keys of a source that count. `None`: all.
+pub(crate) type Keys = Option<BTreeSet<String>>;
+
 /// A checked source.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Source {
     pub(crate) name: SourceName,
-    /// Absent: all.
-    pub(crate) keys: Option<BTreeSet<String>>,
+    pub(crate) keys: Keys,
     /// If the object is missing, its absence is a content like any other.
     pub(crate) optional: bool,
     pub(crate) origin: Origin,
@@ -122,6 +124,10 @@ pub struct Contents(BTreeMap<SourceName, ContentHash>);
 impl Contents {
     pub(crate) fn get(&self, source: &SourceName) -> Option<&ContentHash> {
         self.0.get(source)
+    }
+
+    pub(crate) fn get_mut(&mut self, source: &SourceName) -> Option<&mut ContentHash> {
+        self.0.get_mut(source)
     }
 
     pub(crate) fn set(&mut self, source: &SourceName, hash: ContentHash) {

@@ -11,7 +11,7 @@ use serde_json::value::RawValue;
 use strum::IntoStaticStr;
 
 use super::content::ContentHash;
-use super::source::{Contents, SourceName};
+use super::source::{Contents, Keys, SourceName};
 use super::spec::PodScope;
 use crate::kube::{ResourceVersion, ServerTime};
 
@@ -86,13 +86,13 @@ pub struct SourceStatus {
     pub unreferenced_since: Option<ServerTime>,
     /// The keys that the hash covers. Absent: all.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub keys: Option<BTreeSet<String>>,
+    pub keys: Keys,
     /// The version of the object as last read. Absent while an optional source is missing, and until a source first
     /// exists.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub resource_version: Option<ResourceVersion>,
     /// The content that the selected pods have been restarted for. Absent until the first content is recorded, and
-    /// during a restart for it if the spec names it again, or with other keys.
+    /// during a restart for it if the spec names it again.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hash: Option<ContentHash>,
     /// When the last restarts for changes of it began, newest first, as far as the guard against loops counts them.
@@ -317,7 +317,7 @@ fn word<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Cow<'static, str>,
 }
 
 impl SourceStatus {
-    pub(crate) fn new(name: SourceName, keys: Option<BTreeSet<String>>) -> Self {
+    pub(crate) fn new(name: SourceName, keys: Keys) -> Self {
         Self {
             name,
             discovered: false,
@@ -599,6 +599,15 @@ impl Status {
     pub(crate) fn knows(&self, name: &SourceName, hash: &ContentHash) -> bool {
         let change = self.restart.as_ref().and_then(|restart| restart.change(name));
         self.hash_of(name) == Some(hash) || change.is_some_and(|change| change.hash == *hash)
+    }
+
+    /// Returns the keys that the content of a source is recorded under, if it is.
+    pub(crate) fn keys_of(&self, name: &SourceName) -> Option<&Keys> {
+        let is_recorded = |known: &&SourceStatus| {
+            let change = self.restart.as_ref().and_then(|restart| restart.change(name));
+            known.name == *name && (known.hash.is_some() || change.is_some())
+        };
+        self.sources.iter().find(is_recorded).map(|known| &known.keys)
     }
 
     pub(crate) fn version_of(&self, name: &SourceName) -> Option<&ResourceVersion> {

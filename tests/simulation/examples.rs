@@ -105,6 +105,21 @@ fn pods_keep_content_from_before_a_baseline() {
     assert_needs(Exception::AnotherSource, &[&one_key[..], &[spec(Edit::OneKey(false))]].concat());
 }
 
+/// Whether the content changed before or after the edit of the keys, nobody knows.
+#[test]
+fn an_edit_of_the_keys_hides_no_change() {
+    for (before, after) in [(false, true), (true, false)] {
+        let unseen = [Wait(200), Stop(First), EditContent(SETTINGS, 'b'), spec(Edit::OneKey(after)), Start(First)];
+        let moves = [&[spec(Edit::OneKey(before))], &unseen[..], &[Wait(20_000)]].concat();
+        assert_eq!((exceptions(&moves), deleted_for(0, &moves)), (vec![], 5));
+        let held = [spec(Edit::Windows(Windows::FarAway)), Wait(200), EditContent(SETTINGS, 'b'), Wait(5000)];
+        let moves = [&[spec(Edit::OneKey(before))], &held[..], &[spec(Edit::OneKey(after)), Wait(200)]].concat();
+        let open = [EditSecondKey(SETTINGS, 'c'), Wait(200), spec(Edit::Windows(Windows::Always)), Wait(20_000)];
+        let moves = [&moves[..], &open].concat();
+        assert_eq!((exceptions(&moves), deleted_for(0, &moves)), (vec![], 5));
+    }
+}
+
 #[test]
 fn a_pod_that_is_selected_only_later_is_left_alone() {
     let (back, all) = (spec(Edit::Select(Pods::Back)), spec(Edit::Select(Pods::All)));
@@ -605,6 +620,16 @@ fn a_missing_new_source_makes_the_operator_forget_nothing() {
     let misspelt = [&[one_key, Wait(1000), Stop(First)], &misspelt[..], &[Start(First), Wait(1000)]].concat();
     let fixed = [spec(Edit::Source(SETTINGS)), one_key];
     assert_eq!(deleted_for(0, &[&misspelt[..], &fixed].concat()), 5);
+}
+
+/// The pods that were created with the other content restart once more.
+#[test]
+fn content_that_is_back_along_with_an_edit_of_the_keys_is_a_revert() {
+    let back = [EditContent(SETTINGS, 'b'), Wait(10), spec(Edit::OneKey(true)), EditContent(SETTINGS, 'a')];
+    let moves = [&[Wait(5000)][..], &back, &[Wait(20_000)]].concat();
+    let pace = Pace { creation: 0, readiness: 300, termination: 3000 };
+    let played = play_well(&Story { monitors: vec![(0, AT_ONCE)], pace, ..story(&moves) });
+    assert_eq!(replaced(&played), [2, 5]);
 }
 
 /// Returns how many pods each restart in the final history has replaced, the last one first.

@@ -4,8 +4,9 @@
 use std::time::Duration;
 
 use configmonitor_operator::kube::ServerTime;
+use rules::status::Status;
 use rules::{A_SECOND, Moment};
-use simulated_cluster::content::{Content, Data, Source, is_referring};
+use simulated_cluster::content::{Content, Data, KEYS, Source, is_referring};
 use simulated_cluster::ledger::{Book, Ledger, Owed, Reading, Write};
 
 /// A numbered exception.
@@ -23,7 +24,7 @@ pub(crate) enum Exception {
     ReadLateAndWent,
     /// 2: whatever was before the first look.
     BeforeFirstLook,
-    /// 3: an edit of the source or of the keys.
+    /// 3: a source or a key that was added.
     AnotherSource,
     /// 4: a pod that is skipped, or that was selected only later.
     LeftAlone,
@@ -54,8 +55,15 @@ pub(crate) fn excuse(ledger: &Ledger, book: &Book, source: Source, now: Content,
         return Some(Exception::LeftAlone);
     }
     let excuses = others().map(|part| {
-        let is_it = |write: &&Write| write.after.new_since(&write.before).any(|new| new == part.name());
-        let baseline = book.writes.iter().rfind(is_it)?;
+        let mut part = part;
+        let mut baseline = baseline_of(book, part)?;
+        let is_edit_of_keys = baseline.before.covers(part.name(), KEYS[0]);
+        let first = [now, content].map(|content| source.of_part(part.first_key(), content));
+        if is_edit_of_keys && first[0] != first[1] {
+            // It is a baseline only of the key that did not count before.
+            part = part.first_key();
+            baseline = baseline_of(book, part)?;
+        }
         // Of what is discovered, nobody knows which answers make a reading.
         let read = baseline.spec.discover.as_ref().map(|_| baseline.at).or(baseline.read);
         if read.is_some_and(|read| read_at < read) {
@@ -66,6 +74,12 @@ pub(crate) fn excuse(ledger: &Ledger, book: &Book, source: Source, now: Content,
     });
     let is_slow = ledger.pods[pod].is_slow(read_at).then_some(Exception::SlowNode);
     excuses.collect::<Option<Vec<_>>>().map_or(is_slow, |excuses| excuses.first().copied())
+}
+
+/// Returns the last write with the first content of all keys of a part.
+fn baseline_of(book: &Book, part: Source) -> Option<&Write> {
+    let covers = |status: &Status| part.keys().all(|key| status.covers(part.name(), key));
+    book.writes.iter().rfind(|write| covers(&write.after) && !covers(&write.before))
 }
 
 fn why_baseline(book: &Book, baseline: &Write) -> Exception {

@@ -561,8 +561,8 @@ fn only_pods_that_refer_are_deleted(ledger: &Ledger, deletion: &Deletion, ground
 /// holds only the pods that refer to it.
 fn nothing_is_deleted_while_the_restart_is_held(ledger: &Ledger, deletion: &Deletion, grounds: &Grounds) -> bool {
     let Grounds { seen, missing, .. } = grounds;
-    let refers = |its: &&str| ledger.pods[deletion.pod].refers_to(its);
-    let holds = |missing: &Source| seen.spec.discover.is_none() || missing.config_maps.iter().any(refers);
+    let refers = |its| ledger.pods[deletion.pod].refers_to(its);
+    let holds = |missing: &Source| seen.spec.discover.is_none() || missing.config_maps().any(refers);
     seen.spec.suspend != Some(true) && !missing.as_ref().is_some_and(holds)
 }
 
@@ -651,7 +651,10 @@ fn observed_at_is_when_the_content_was_read(ledger: &Ledger, book: &Book) -> Res
                 let one_by_one = reading.is_first() || are_together;
                 let one_by_one = one_by_one && since.is_none_or(|since| since <= time) && time <= until;
                 (one_by_one || reading.seconds().any(|at| [at, at.plus(ledger.skew)].contains(&time)))
-                    && (hash(reading.content) == restart.config_hash()) == is_own
+                    && match is_own.then(|| restart.changes.last()).flatten() {
+                        Some(change) => reading.has_hash(&change.name, &change.hash),
+                        None => (hash(reading.content) == restart.config_hash()) == is_own,
+                    }
             })
         };
         if let Some((_, at)) = write.after.interrupted() {
@@ -681,7 +684,10 @@ fn observed_at_is_when_the_content_was_read(ledger: &Ledger, book: &Book) -> Res
             continue;
         }
         // A missing source has its last hash, even if that was about other keys.
-        let is_known = book.readings.iter().any(|reading| hash(reading.content) == restart.config_hash());
+        let is_known = restart
+            .changes
+            .last()
+            .is_none_or(|change| book.readings.iter().any(|reading| reading.has_hash(&change.name, &change.hash)));
         if is_known && !was_read(restart.observed_at(), true) {
             return Err(format!("at {:?} no answer has this time: {restart:?}", write.at));
         }

@@ -3,7 +3,7 @@
 use simulated_cluster::ledger::Deletion;
 use simulated_cluster::network::Process::First;
 use simulated_cluster::network::{RequestKind, Served};
-use simulated_cluster::state::{Pace, References};
+use simulated_cluster::state::{Owners, Pace, References};
 
 use crate::examples::{OTHER, SETTINGS, play_well, spec, story};
 use crate::player::Played;
@@ -174,6 +174,43 @@ fn a_source_is_remembered_while_no_pod_refers_to_it() {
     let moves = [&back[..], &[Scale(1, 2), Wait(60), EditContent(OTHER, 'b'), Wait(20_000)]].concat();
     let pace = Pace { creation: 50, readiness: 0, termination: 0 };
     assert_eq!(deleted(&play_well(&Story { pace, ..by_owner(&moves) })), [0, 2, 0]);
+}
+
+/// Answers about several sources need not make one reading.
+#[test]
+fn a_change_was_read_when_its_own_source_was() {
+    let moves = [
+        Wait(200),
+        DISCOVER,
+        EditContent(SETTINGS, 'c'),
+        Move::DeleteConfigMap(OTHER),
+        Wait(1500),
+        EditContent(SETTINGS, 'a'),
+        Wait(400),
+    ];
+    let pace = Pace { creation: 50, readiness: 0, termination: 20_000 };
+    let story = Story { seed: 900027324, monitors: vec![(1, None)], pace, ..by_owner(&moves) };
+    play_well(&Story { owners: Owners::Odd, namespaces: Served::One, ..story });
+}
+
+/// The budget does not count its owner, whose other pod refers to another ConfigMap.
+#[test]
+fn a_pod_that_is_not_selected_any_more_as_the_restart_begins_is_no_part_of_it() {
+    let moves = [
+        DISCOVER,
+        spec(Edit::Select(Pods::Front)),
+        Wait(100_000),
+        Move::DeleteConfigMap(SETTINGS),
+        Move::Until(First, RequestKind::ListAll, 1),
+        spec(Edit::MaxTotal(Some(PodCount::Pods(1)))),
+        Move::Relabel(4, Some("back")),
+        Scale(0, 3),
+    ];
+    let pace = Pace { creation: 50, readiness: 0, termination: 3000 };
+    let story = Story { seed: 900003362, both: 1, replicas: true, pace, nodes: -600, min_ready: 2, ..by_owner(&moves) };
+    let monitors = vec![(1, Some(PodCount::Pods(1)))];
+    let (namespaces, references) = (Served::All, References::ByPod);
+    play_well(&Story { monitors, namespaces, references, optional: true, ..story });
 }
 
 /// The other ConfigMonitor is judged all the same.

@@ -16,7 +16,7 @@ use self::record::Record;
 use super::clock::timer_now;
 use super::context::Context;
 use super::latest::{Doorbell, Latest};
-use super::shared::fetch;
+use super::shared::{Part, fetch};
 use crate::kube::error::Error;
 use crate::kube::{ResourceVersion, Uid};
 use crate::monitor::ConfigMonitor;
@@ -196,8 +196,12 @@ impl Memory {
     ) -> (Option<Reading>, Option<Error>) {
         // `None` if the index does not know yet that the spec names this source.
         let bell = latest.bell(&source.name);
+        let recorded = self.status().and_then(|status| status.keys_of(&source.name));
+        let recorded = recorded.filter(|recorded| **recorded != source.keys);
         let is_covered = |reading: &Reading| {
-            self.read_from.is_none_or(|from| reading.read_at >= from) && bell.is_none_or(|bell| reading.covers(bell))
+            reading.is_comparable(recorded)
+                && self.read_from.is_none_or(|from| reading.read_at >= from)
+                && bell.is_none_or(|bell| reading.covers(bell))
         };
         if before.as_ref().is_some_and(is_covered) {
             let mut reading = before;
@@ -211,9 +215,13 @@ impl Memory {
         }
         let not_before = bell.and_then(|bell| bell.rung).max(self.read_from).unwrap_or(now);
         let interest = context.shared.sources.interest(&source.name);
-        let fetch = |_| fetch(&context.client, source);
-        match interest.ask(context.client.stop(), not_before, &source.keys, fetch).await {
-            Ok(fetched) => (Some(Reading::of(source, &fetched, not_before, before, bell.map(Arc::clone))), None),
+        let part = Part { keys: source.keys.clone(), recorded: recorded.cloned() };
+        let fetch = |_| fetch(&context.client, &source.name, &part);
+        match interest.ask(context.client.stop(), not_before, &part, fetch).await {
+            Ok(fetched) => {
+                let bell = bell.map(Arc::clone);
+                (Some(Reading::of(source, recorded, &fetched, not_before, before, bell)), None)
+            }
             Err(error) => (before, Some(error)),
         }
     }

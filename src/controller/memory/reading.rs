@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use crate::controller::latest::{Bell, Doorbell};
-use crate::controller::shared::Fetched;
+use crate::controller::shared::{Fetched, FetchedObject};
 use crate::kube::{ResourceVersion, Uid};
 use crate::monitor::content::ContentHash;
 use crate::monitor::decide::Content;
-use crate::monitor::source::{Origin, Source};
+use crate::monitor::source::{Keys, Origin, Source};
 use crate::monitor::status::Status;
 
 pub(super) struct Reading {
@@ -37,9 +37,11 @@ pub(super) struct Reading {
 }
 
 impl Reading {
-    /// Creates a reading from a GET that began at `read_at` or later, given the previous reading.
+    /// Creates a reading from a GET that began at `read_at` or later, given the keys of the status, if they are others,
+    /// and the previous reading.
     pub(super) fn of(
         source: &Source,
+        recorded: Option<&Keys>,
         fetched: &Fetched,
         read_at: Instant,
         before: Option<Self>,
@@ -54,12 +56,14 @@ impl Reading {
             None => was_immutable.clone(),
         };
         let replaced = was_immutable.zip(uid.as_ref()).is_some_and(|(before, uid)| before != *uid);
-        let hash = match object {
-            // Nobody means its changes who does not name it.
-            Some(found) if found.is_token && source.origin != Origin::Named => Some(ContentHash::absent()),
-            Some(found) => Some(found.hash.clone()),
-            None => source.optional.then(ContentHash::absent),
+        // Nobody means the changes of a token who does not name it.
+        let counts = |found: &&FetchedObject| !found.is_token || source.origin == Origin::Named;
+        let (hash, of_recorded) = match object {
+            Some(found) if counts(&found) => (Some(found.hash.clone()), found.recorded.clone()),
+            None if !source.optional => (None, None),
+            Some(_) | None => (Some(ContentHash::absent()), Some(ContentHash::absent())),
         };
+        let recorded = recorded.cloned().zip(of_recorded).map(Box::new);
         let version = object.map(|found| found.version.clone());
         let first = before.is_none();
         let is_same = |before: &&Self| before.content.as_ref().map(|content| &content.hash) == hash.as_ref();
@@ -75,16 +79,21 @@ impl Reading {
             (Some(hash), Some(Self { content: Some(content), is_announced, is_known, .. }))
                 if content.version == version && content.hash == hash =>
             {
-                (Some(content), is_announced, is_known)
+                (Some(Content { recorded, ..content }), is_announced, is_known)
             }
-            (hash, _) => (hash.map(|hash| Content { hash, version, at: *at, came: *came, first }), false, false),
+            (hash, _) => {
+                let content = hash.map(|hash| Content { hash, recorded, version, at: *at, came: *came, first });
+                (content, false, false)
+            }
         };
         // After a restore from backup the object may exist again at the version of a stale doorbell.
         let bell = bell.filter(|_| uid.is_some());
         Self {
             source: source.clone(),
             content,
-            missing_keys: object.and_then(|found| found.missing_keys.clone()),
+            missing_keys: object
+                .filter(|_| source.origin == Origin::Named)
+                .and_then(|found| found.missing_keys.clone()),
             writer,
             uid,
             bell,
@@ -105,6 +114,12 @@ impl Reading {
             self.content.take_if(|content| content.version.is_none());
         }
         self.is_known = is_known;
+    }
+
+    /// Returns whether the content can be compared with what the status has recorded under these keys, if they are others.
+    pub(super) fn is_comparable(&self, recorded: Option<&Keys>) -> bool {
+        let (Some(recorded), Some(content)) = (recorded, &self.content) else { return true };
+        content.recorded.as_deref().is_some_and(|(keys, _)| keys == recorded)
     }
 
     /// Returns whether the bell reports nothing newer than this reading.

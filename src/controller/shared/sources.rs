@@ -1,6 +1,5 @@
 //! Reads of sources: one GET serves every keeper that needs the same keys of the same source.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -12,14 +11,20 @@ use crate::kube::objects::DataObject;
 use crate::kube::{ResourceVersion, ServerTime, Uid};
 use crate::monitor::content::ContentHash;
 use crate::monitor::report;
-use crate::monitor::source::{Source, SourceName};
+use crate::monitor::source::{Keys, SourceName};
 
-pub(crate) type Sources = Requests<SourceName, Keys, Fetched>;
+pub(crate) type Sources = Requests<SourceName, Part, Fetched>;
 
-pub(crate) type SourceInterest = Interest<Keys, Fetched>;
+pub(crate) type SourceInterest = Interest<Part, Fetched>;
 
-/// The keys that count. `None`: all.
-type Keys = Option<BTreeSet<String>>;
+/// Under which keys the hashes of a source are needed.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Part {
+    /// Those of the spec.
+    pub(crate) keys: Keys,
+    /// Those of the status, if they are others.
+    pub(crate) recorded: Option<Keys>,
+}
 
 /// A source as a GET has returned it.
 #[derive(Clone)]
@@ -38,15 +43,17 @@ pub(crate) struct FetchedObject {
     /// Whether it is the token of a service account, which the API server writes.
     pub(crate) is_token: bool,
     pub(crate) hash: ContentHash,
+    /// The hash under the keys of the status, if these are others.
+    pub(crate) recorded: Option<ContentHash>,
     /// A message that names the missing keys, if any are missing.
     pub(crate) missing_keys: Option<Box<str>>,
     /// The field manager that last wrote the object, and when.
     pub(crate) writer: Option<(String, ServerTime)>,
 }
 
-pub(crate) async fn fetch(client: &Client, source: &Source) -> Result<Fetched, Error> {
-    let SourceName { kind, name } = &source.name;
-    let answer = client.get_and_keep(kind.resource(), name, |object| FetchedObject::of(&object, source)).await;
+pub(crate) async fn fetch(client: &Client, source: &SourceName, part: &Part) -> Result<Fetched, Error> {
+    let SourceName { kind, name } = source;
+    let answer = client.get_and_keep(kind.resource(), name, |object| FetchedObject::of(&object, source, part)).await;
     let came = timer_now();
     match answer {
         Ok(Answer { value, at }) => Ok(Fetched { object: Some(Arc::new(value)), at, came }),
@@ -56,15 +63,17 @@ pub(crate) async fn fetch(client: &Client, source: &Source) -> Result<Fetched, E
 }
 
 impl FetchedObject {
-    fn of(object: &DataObject, Source { name, keys, .. }: &Source) -> Self {
+    fn of(object: &DataObject, name: &SourceName, Part { keys, recorded }: &Part) -> Self {
         let DataObject { metadata, immutable, r#type, .. } = object;
+        let hash = |keys: &Keys| ContentHash::of(name.kind, object, keys.as_ref());
         let missing = keys.as_ref().and_then(|keys| report::missing_keys(name, object, keys));
         Self {
             uid: metadata.uid.clone(),
             version: metadata.resource_version.clone(),
             is_immutable: *immutable,
             is_token: r#type.as_deref() == Some("kubernetes.io/service-account-token"),
-            hash: ContentHash::of(name.kind, object, keys.as_ref()),
+            hash: hash(keys),
+            recorded: recorded.as_ref().map(hash),
             missing_keys: missing.map(String::into_boxed_str),
             writer: metadata.last_writer().map(|(manager, at)| (manager.to_owned(), at)),
         }

@@ -83,14 +83,26 @@ impl Desk {
     /// Returns this content, as read now.
     fn content(&self, text: &str) -> Content {
         let (version, at) = (Some(self.millis.to_string().as_str().into()), server(self.millis / 1000));
-        Content { hash: hash(text), version, at, came: self.start + Duration::from_millis(self.millis), first: false }
+        Content {
+            hash: hash(text),
+            version,
+            at,
+            came: self.start + Duration::from_millis(self.millis),
+            first: false,
+            recorded: None,
+        }
     }
 
     /// Returns whether all existing contents are recorded.
     fn recorded_all(&self) -> bool {
         let recorded = |(source, content): (&Source, &Option<Content>)| {
-            let known = self.status.sources.iter().find(|known| is_about(known, source));
-            known.is_none_or(|known| content.as_ref().is_none_or(|content| known.hash.as_ref() == Some(&content.hash)))
+            let known = self.status.sources.iter().find(|known| known.name == source.name);
+            let is_recorded = |known: &SourceStatus, content: &Content| {
+                let under_recorded = content.recorded.as_ref().map(|recorded| &recorded.1);
+                let now = under_recorded.or_else(|| is_about(known, source).then_some(&content.hash));
+                now.is_none_or(|now| known.hash.as_ref() == Some(now))
+            };
+            known.is_none_or(|known| content.as_ref().is_none_or(|content| is_recorded(known, content)))
         };
         self.policy.sources.iter().zip(&self.look.0).all(recorded)
     }
@@ -754,7 +766,8 @@ fn content_found_at_the_first_look_may_have_come_when_reconciling_last_changed()
     let status: Status = serde_json::from_str(&conditions).unwrap();
     let policy = policy("settings", 3, false);
     let look = |first, second| {
-        let content = Content { hash: hash("b"), version: None, at: server(second), came: Instant::now(), first };
+        let content =
+            Content { hash: hash("b"), version: None, at: server(second), came: Instant::now(), first, recorded: None };
         Look(vec![Some(content)])
     };
     let left_at = |first, second| left_at(&policy, &status, &look(first, second), server(second));

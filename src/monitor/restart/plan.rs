@@ -85,7 +85,7 @@ impl Referrers {
             self.referring.entry(source.clone()).or_default().insert(uid.clone());
         }
         let mut required = references.iter().flat_map(References::iter).filter(|it| !it.is_optional);
-        if !missing.is_empty() && required.any(|it| SourceName::referred(it).is_some_and(|it| missing.contains(&it))) {
+        if !missing.is_empty() && required.any(|it| SourceName::referred(&it).is_some_and(|it| missing.contains(&it))) {
             self.unstartable.insert(uid.clone());
         }
     }
@@ -101,7 +101,7 @@ pub(crate) fn referred(spec: Option<&RawValue>) -> Option<BTreeSet<SourceName>> 
 }
 
 fn names(references: &References) -> BTreeSet<SourceName> {
-    references.iter().filter_map(SourceName::referred).collect()
+    references.iter().filter_map(|referred| SourceName::referred(&referred)).collect()
 }
 
 /// Returns the references of a pod with this spec. `None` if it cannot be decoded.

@@ -172,9 +172,36 @@ impl Status {
         self.sources.iter().find(is_it).is_some_and(|known| known.hash.is_some() || is_pending(known))
     }
 
-    /// Returns the sources that are known here and were not in an earlier status.
+    /// Returns the sources that are known here and were not in an earlier status, or under other keys, unless that has
+    /// shown a change.
     pub fn new_since<'a>(&'a self, before: &'a Self) -> impl Iterator<Item = &'a str> {
-        self.known().filter(|source| !before.knows(source)).map(|source| &*source.name)
+        let is_new = |source: &&SourceStatus| !before.knows(source) && !self.has_changed_since(before, &source.name);
+        self.known().filter(is_new).map(|source| &*source.name)
+    }
+
+    /// Returns whether content of a source that an earlier status knew has shown a change since.
+    fn has_changed_since(&self, before: &Self, name: &str) -> bool {
+        let change =
+            |status: &Self| status.restart.as_ref()?.changes.iter().find(|change| change.name == name).cloned();
+        let interrupted_at = |status: &Self| status.restart.as_ref()?.interrupted_at;
+        let is_same = |now: &Change, before: &Change| {
+            let list = |change: &Change| change.pods_resource_version.clone();
+            let has_other_list = list(before).is_some() && list(before) != list(now);
+            (now.observed_at, now.revert) == (before.observed_at, before.revert) && !has_other_list
+        };
+        let is_known = before.sources.iter().any(|known| known.name == name);
+        let is_later = change(self).is_some_and(|now| change(before).is_none_or(|before| !is_same(&now, &before)));
+        is_known && (is_later || interrupted_at(self).is_some() && interrupted_at(self) != interrupted_at(before))
+    }
+
+    pub fn keys_of(&self, name: &str) -> Option<&[String]> {
+        self.sources.iter().find(|known| known.name == name)?.keys.as_deref()
+    }
+
+    /// Returns whether the content of a source is known that includes this key.
+    pub fn covers(&self, name: &str, key: &str) -> bool {
+        let has = |keys: &Vec<String>| keys.iter().any(|its| its == key);
+        self.known().any(|known| known.name == name && known.keys.as_ref().is_none_or(has))
     }
 
     pub fn known(&self) -> impl Iterator<Item = &SourceStatus> {

@@ -1,6 +1,6 @@
 //! What the ConfigMaps hold, and what of it counts for a ConfigMonitor.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use configmonitor_operator::kube::objects::DataObject;
 use configmonitor_operator::monitor::content::{ContentHash, Kind};
@@ -30,21 +30,16 @@ pub enum Data {
     There(Values, Option<u64>),
 }
 
-/// The source of a ConfigMonitor: a ConfigMap or its first key, or both ConfigMaps, ordered by name.
+/// Which keys of a ConfigMap count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Source {
-    pub config_maps: &'static [&'static str],
-    one_key: bool,
+pub enum Keys {
+    First,
+    Both,
 }
 
-pub(crate) const SOURCES: [Source; 6] = [
-    Source { config_maps: &["settings"], one_key: false },
-    Source { config_maps: &["settings"], one_key: true },
-    Source { config_maps: &["other"], one_key: false },
-    Source { config_maps: &["other"], one_key: true },
-    Source { config_maps: &["other", "settings"], one_key: false },
-    Source { config_maps: &["other", "settings"], one_key: true },
-];
+/// The source of a ConfigMonitor: which keys of each ConfigMap count, ordered by name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Source([Option<Keys>; 2]);
 
 #[derive(Clone, Copy, Debug)]
 pub struct Stored {
@@ -66,88 +61,142 @@ pub fn discovers(spec: &Spec, config_map: &str) -> bool {
     spec.discover.as_ref().is_some_and(|discover| !excludes(discover))
 }
 
+impl Keys {
+    fn of(keys: Option<&Vec<String>>) -> Self {
+        if keys.is_none() { Self::Both } else { Self::First }
+    }
+
+    /// Returns the part of the data that counts.
+    fn of_data(self, data: Data) -> Data {
+        match (self, data) {
+            (Self::First, Data::There([first, _], key)) => Data::There([first, None], key),
+            (_, all) => all,
+        }
+    }
+}
+
 impl Source {
+    /// Returns each source that there can be.
+    pub(crate) fn all() -> impl Iterator<Item = Self> {
+        const EACH: [Option<Keys>; 3] = [None, Some(Keys::First), Some(Keys::Both)];
+        let both = EACH.into_iter().flat_map(|one| EACH.map(|other| Self([one, other])));
+        both.filter_map(Self::unless_empty)
+    }
+
+    fn with(keys: impl Fn(&str) -> Option<Keys>) -> Option<Self> {
+        Self(BY_NAME.map(keys)).unless_empty()
+    }
+
+    fn unless_empty(self) -> Option<Self> {
+        Some(self).filter(|source| source.0.iter().any(Option::is_some))
+    }
+
     /// Returns the source that this spec names or discovers; none if the spec is invalid. Pods refer to all ConfigMaps.
     pub fn of(spec: &Spec) -> Option<Self> {
         let valid = Some(spec).filter(|spec| !spec.pod_selector.is_empty())?;
-        let listed = || {
-            let all = valid.sources.iter().flatten();
-            all.filter_map(|source| source.config_map.as_ref().or(source.secret.as_ref()))
+        let listed = |name: &str| {
+            let mut all = valid.sources.iter().flatten();
+            let object = all.find_map(|source| {
+                let object = source.config_map.as_ref().or(source.secret.as_ref());
+                object.filter(|object| object.name == name)
+            });
+            object.map(|object| Keys::of(object.keys.as_ref()))
         };
-        let discovered = CONFIG_MAPS.into_iter().filter(|name| discovers(valid, name));
-        let names = listed().map(|object| &*object.name).chain(valid.config_map.as_deref()).chain(discovered);
-        let names: BTreeSet<&str> = names.collect();
-        let one_key = valid.keys.is_some() || listed().any(|object| object.keys.is_some());
-        let is_it = |source: &Self| source.one_key == one_key && names.iter().eq(source.config_maps);
-        SOURCES.into_iter().find(is_it)
+        let named = |name: &str| valid.config_map.as_deref().filter(|its| *its == name);
+        let named = |name: &str| named(name).map(|_| Keys::of(valid.keys.as_ref()));
+        let discovered = |name: &str| discovers(valid, name).then_some(Keys::Both);
+        Self::with(|name| listed(name).or_else(|| named(name)).or_else(|| discovered(name)))
     }
 
-    /// Returns the source of a ConfigMonitor with this status: what it discovers, the status says.
+    /// Returns the source of a ConfigMonitor with this status: what it discovers, the status says. Keys count as long as
+    /// they are recorded.
     pub fn by(spec: &Spec, status: &Status) -> Option<Self> {
-        let all = Self::of(spec)?;
-        let mut discovered = status.sources.iter().filter(|known| known.discovered).peekable();
+        let recorded = |name: &str| status.known().find(|known| known.name == name);
+        let recorded = |name: &str| recorded(name).map(|known| Keys::of(known.keys.as_ref()));
+        let named = Self::of(spec)?;
+        let all = Self::with(|name| named.keys_of(name).map(|keys| recorded(name).map_or(keys, |its| its.max(keys))))?;
+        let discovered = |name: &str| status.sources.iter().find(|known| known.discovered && known.name == name);
         let finds_none = status.sources.is_empty() && status.is_ready();
-        if spec.discover.is_none() || discovered.peek().is_none() && !finds_none {
+        if spec.discover.is_none() || BY_NAME.iter().all(|name| discovered(name).is_none()) && !finds_none {
             return Some(all);
         }
-        let discovered: Vec<&str> = discovered.map(|known| &*known.name).collect();
-        all.only(|name| discovered.contains(&name))
+        let known = |name: &str| discovered(name).map(|known| Keys::of(known.keys.as_ref()));
+        Self::with(|name| all.keys_of(name).and(known(name)))
+    }
+
+    fn keys_of(self, config_map: &str) -> Option<Keys> {
+        BY_NAME.into_iter().zip(self.0).find(|(name, _)| *name == config_map)?.1
+    }
+
+    pub fn includes(self, config_map: &str) -> bool {
+        self.keys_of(config_map).is_some()
+    }
+
+    /// Returns the names of the ConfigMaps, in their order.
+    pub fn config_maps(self) -> impl Iterator<Item = &'static str> + Clone {
+        BY_NAME.into_iter().filter(move |name| self.includes(name))
+    }
+
+    /// Returns the number of ConfigMaps.
+    pub fn count(self) -> usize {
+        self.config_maps().count()
     }
 
     /// Returns that source with this ConfigMap, which a keeper has read.
     pub fn by_reading(spec: &Spec, status: &Status, config_map: &str) -> Option<Self> {
         let known = Self::by(spec, status);
-        let is_known = |name: &str| known.is_some_and(|known| known.config_maps.contains(&name));
+        let keys = |name: &str| known.and_then(|known| known.keys_of(name));
         match discovers(spec, config_map) {
-            true => Self::of(spec)?.only(|name| name == config_map || is_known(name)),
-            false => known.filter(|_| is_known(config_map)),
+            true => Self::with(|name| keys(name).or_else(|| (name == config_map).then_some(Keys::Both))),
+            false => known.filter(|known| known.includes(config_map)),
         }
     }
 
     /// Returns the part of the data that counts; none if a ConfigMap is missing.
     pub fn content(self, data: impl Fn(&'static str) -> Option<Data>) -> Option<Content> {
-        self.config_maps.iter().all(|config_map| data(config_map).is_some()).then(|| self.known(data)).flatten()
+        self.config_maps().all(|config_map| data(config_map).is_some()).then(|| self.known(data)).flatten()
     }
 
     /// Returns the part of the data that counts, as far as it is known; none if nothing is known.
     pub fn known(self, data: impl Fn(&'static str) -> Option<Data>) -> Option<Content> {
-        let its = |config_map| self.config_maps.contains(&config_map).then(|| data(config_map)).flatten();
-        let counts = |config_map| {
-            its(config_map).map(|its| match its {
-                Data::There([first, _], key) if self.one_key => Data::There([first, None], key),
-                all => all,
-            })
-        };
+        let counts = |config_map| Some(self.keys_of(config_map)?.of_data(data(config_map)?));
         Some(BY_NAME.map(counts)).filter(|content| content.iter().any(Option::is_some))
     }
 
     pub fn parts(self) -> impl Iterator<Item = Self> {
-        let is_part = move |part: &Self| {
-            part.one_key == self.one_key && part.config_maps.len() == 1 && self.config_maps.contains(&part.name())
-        };
-        SOURCES.into_iter().filter(is_part)
+        self.config_maps().filter_map(move |config_map| self.only(|name| name == config_map))
     }
 
     /// Returns the source of these ConfigMaps alone; none if the source has none of them.
     pub fn only(self, config_maps: impl Fn(&str) -> bool) -> Option<Self> {
-        let is_it = |other: &Self| {
-            let its = self.config_maps.iter().filter(|config_map| config_maps(config_map));
-            other.one_key == self.one_key && its.eq(other.config_maps)
-        };
-        SOURCES.into_iter().find(is_it)
+        Self::with(|name| self.keys_of(name).filter(|_| config_maps(name)))
+    }
+
+    /// Returns the keys of a part that count.
+    pub fn keys(self) -> impl Iterator<Item = &'static str> {
+        let are_both = self.0.contains(&Some(Keys::Both));
+        KEYS.into_iter().take(if are_both { 2 } else { 1 })
+    }
+
+    /// Returns the first key of the same ConfigMaps.
+    #[must_use]
+    pub fn first_key(self) -> Self {
+        Self(self.0.map(|keys| keys.map(|_| Keys::First)))
     }
 
     pub fn name(self) -> &'static str {
-        self.config_maps[0]
+        self.config_maps().next().expect("no source is empty")
     }
 
+    /// Returns whether a part counts, perhaps with further keys.
     pub fn has(self, part: Self) -> bool {
-        self.parts().any(|its| its == part)
+        self.keys_of(part.name()) >= part.keys_of(part.name())
     }
 
     /// Returns the data of a part in this source's content; none if `part` is not a part of the source.
     pub fn of_part(self, part: Self, content: Content) -> Option<Data> {
-        BY_NAME.into_iter().zip(content).find(|(name, _)| *name == part.name() && self.has(part))?.1
+        let data = BY_NAME.into_iter().zip(content).find(|(name, _)| *name == part.name() && self.has(part))?.1?;
+        Some(part.keys_of(part.name())?.of_data(data))
     }
 }
 

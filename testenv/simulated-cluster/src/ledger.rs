@@ -820,7 +820,7 @@ impl Ledger {
             // A later wipe of the status does not turn a change into a baseline.
             if !std::mem::replace(&mut reading.is_written, true) {
                 let new: Vec<&str> = write.after.new_since(&write.before).collect();
-                let its = reading.source.config_maps.iter().copied();
+                let its = reading.source.config_maps();
                 reading.baseline = its.filter(|config_map| new.contains(config_map)).collect();
             }
         }
@@ -834,9 +834,10 @@ impl Ledger {
     }
 
     /// Returns what a process goes by when it deletes a pod: the spec, and pods that show the owners whose pods are
-    /// replaced: those that the restart replaces, and those that were there as it began, or also those of them that are
-    /// not selected any more. Returns none if something has happened since the last lists that the process cannot know.
-    pub(crate) fn goes_by(&self, caller: &Caller) -> Option<(Arc<Seen>, [BTreeSet<usize>; 4])> {
+    /// replaced: those that the restart replaces, and those that were there or selected as it began, or also those of
+    /// them that are not selected any more. Returns none if something has happened since the last lists that the process
+    /// cannot know.
+    pub(crate) fn goes_by(&self, caller: &Caller) -> Option<(Arc<Seen>, Vec<BTreeSet<usize>>)> {
         let grounds = caller.grounds.first()?;
         let actor = Some(&self.actors[caller.actor]).filter(|actor| actor.disturbed < actor.listed)?;
         let mut shared = self.shared(caller, &grounds.seen.spec, grounds.read);
@@ -855,18 +856,18 @@ impl Ledger {
             let pod = &self.pods[**pod];
             selection.matches(pod.labels_at(at)) && self.is_meant(pod, begun, |version| actor.knows(version))
         };
-        let is_selected = |pod: &&usize| self.pods[**pod].was_selected(&grounds.seen.spec, at);
         let start = book.start_of(begun);
         let began = start.and_then(|start| start.listed.max(start.shared));
         let is_left = |pod: &&usize| self.pods[**pod].gone.is_none_or(|gone| Some(gone) > began);
-        let all = || pods.iter().filter(was_selected);
-        let sets = [
-            all().copied().collect(),
-            all().filter(is_left).copied().collect(),
-            all().filter(is_selected).copied().collect(),
-            all().filter(is_selected).filter(is_left).copied().collect(),
-        ];
-        Some((Arc::clone(&grounds.seen), sets))
+        let by_selection = [None, Some(at), began].into_iter().flat_map(|selected_at| {
+            let is_selected = |pod: usize| {
+                selected_at.is_none_or(|selected_at| self.pods[pod].was_selected(&grounds.seen.spec, selected_at))
+            };
+            let all: BTreeSet<usize> =
+                pods.iter().filter(was_selected).copied().filter(|pod| is_selected(*pod)).collect();
+            [all.iter().filter(is_left).copied().collect(), all]
+        });
+        Some((Arc::clone(&grounds.seen), by_selection.collect()))
     }
 
     pub(crate) fn record_deletion(
@@ -1038,7 +1039,7 @@ impl Ledger {
     pub fn has_been_missing(&self, config_map: &str, until: Moment) -> bool {
         let is_missing =
             |content: &Option<Content>| content.is_none_or(|content| content.contains(&Some(Data::Absent)));
-        let of_it = self.contents.iter().filter(|(source, _)| source.config_maps == [config_map]);
+        let of_it = self.contents.iter().filter(|(source, _)| source.config_maps().eq([config_map]));
         of_it.flat_map(|(_, contents)| contents).any(|(at, content)| *at <= until && is_missing(content))
     }
 
@@ -1136,7 +1137,7 @@ impl Book {
             view.fresh.push(config_map);
         }
         view.known.entry(config_map).or_default().push(Finding { at, actor: caller.actor, stored });
-        if !source.config_maps.iter().all(|its| view.known.contains_key(its)) {
+        if !source.config_maps().all(|its| view.known.contains_key(its)) {
             return;
         }
         let first_of = std::mem::take(&mut view.fresh);
@@ -1148,7 +1149,7 @@ impl Book {
             let known = || Some(config_map).filter(|_| !optional).and_then(|its| seen.status.version_of(its));
             found(config_map).map(|its| its.version).or_else(known)
         };
-        let is_any_there = optional || source.config_maps.iter().any(|its| found(its).is_some());
+        let is_any_there = optional || source.config_maps().any(|its| found(its).is_some());
         let content = source.known(|config_map| match version_of(config_map) {
             Some(version) => Some(versions.get(&version)?.1),
             None => optional.then_some(Data::Absent),
@@ -1158,7 +1159,7 @@ impl Book {
             return;
         };
         let absent = || optional.then(|| ABSENT.to_owned());
-        let version = source.config_maps.iter();
+        let version = source.config_maps();
         let version = version.filter_map(|its| version_of(its).map(|version| version.to_string()).or_else(absent));
         let version = version.collect::<Vec<_>>().join(",");
         let again = view.last.as_ref() == Some(&version) && !first;
@@ -1187,8 +1188,7 @@ impl Book {
         }
         let received_at = *view.received.entry(content).or_insert(at);
         // The first content of a source that was added changes nothing.
-        let is_added =
-            |changed: &Changed| first_of.len() < source.config_maps.len() && overlap(changed.content, content);
+        let is_added = |changed: &Changed| first_of.len() < source.count() && overlap(changed.content, content);
         let is_same = |changed: &Changed| (!first || is_added(changed)) && !differ(changed.content, content);
         if let Some(changed) = view.changed.as_mut().filter(|changed| is_same(changed)) {
             // More of the content may be known by now.
@@ -1223,8 +1223,8 @@ impl Book {
         let Some(view) = self.views.get(&caller.life) else { return };
         let Some(source) = view.seen.as_ref().and_then(|seen| Source::by(&seen.spec, &seen.status)) else { return };
         // A status names the versions in the order of the names.
-        let named: Vec<(&str, Option<u64>)> = match version.split(',').count() == source.config_maps.len() {
-            true => source.config_maps.iter().copied().zip(version.split(',').map(|its| its.parse().ok())).collect(),
+        let named: Vec<(&str, Option<u64>)> = match version.split(',').count() == source.count() {
+            true => source.config_maps().zip(version.split(',').map(|its| its.parse().ok())).collect(),
             false => {
                 let known = version.split(',').filter_map(|version| version.parse().ok());
                 known.filter_map(|version| Some((versions.get(&version)?.0, Some(version)))).collect()
@@ -1247,7 +1247,7 @@ impl Book {
         let is_its = |reading: &Reading| reading.life == caller.life && reading.source == source;
         let is_it = |reading: &&mut Reading| is_its(reading) && reading.version == version;
         if let Some(known) = self.readings.iter_mut().rfind(is_it) {
-            let more = by.into_iter().filter(|its| source.config_maps.len() > 1 && !known.by.contains(its));
+            let more = by.into_iter().filter(|its| source.count() > 1 && !known.by.contains(its));
             known.by.extend(more.collect::<Vec<_>>());
             return;
         }
@@ -1299,7 +1299,9 @@ impl Book {
         let (mut last, mut last_kept) = (BTreeMap::new(), BTreeMap::new());
         recorded.retain(|reading| {
             let mut is_change = false;
-            for part in reading.source.parts() {
+            // An edit of the keys hides no change of a key that counts before and after it.
+            let parts = reading.source.parts().flat_map(|part| BTreeSet::from([part, part.first_key()]));
+            for part in parts {
                 let Some(data) = reading.of_part(part) else { continue };
                 let is_other = |before: Option<&Data>| before.is_some_and(|before| *before != data);
                 let is_new = is_other(last.get(&part)) || is_other(last_kept.get(&part));
@@ -1406,7 +1408,7 @@ impl PodRecord {
 
     /// Returns whether a change of one of the sources may restart the pod, by the scope of this spec.
     pub fn is_in_scope(&self, spec: &Spec) -> bool {
-        let refers = |source: Source| source.config_maps.iter().any(|config_map| self.refers_to(config_map));
+        let refers = |source: Source| source.config_maps().any(|config_map| self.refers_to(config_map));
         !is_referring(spec) || Source::of(spec).is_none_or(refers)
     }
 
@@ -1472,7 +1474,7 @@ impl PodRecord {
 
 /// Returns whether this task has received each version that a reading combines.
 fn has_read_all(known: &BTreeMap<&'static str, Vec<Finding>>, actor: usize, reading: &Reading) -> bool {
-    let versions = reading.source.config_maps.iter().zip(reading.version.split(','));
+    let versions = reading.source.config_maps().zip(reading.version.split(','));
     versions.into_iter().all(|(config_map, version)| {
         let is_it =
             |finding: &Finding| finding.actor == actor && finding.stored.map(|it| it.version) == version.parse().ok();
@@ -1542,6 +1544,13 @@ impl Reading {
         before.max().unwrap_or(self.at)
     }
 
+    /// Returns whether this is the hash of what was read of a ConfigMap, or of fewer keys of it.
+    pub fn has_hash(&self, config_map: &str, its: &str) -> bool {
+        let Some(part) = self.source.only(|name| name == config_map) else { return false };
+        let content = |part: Source| part.known(|_| self.of_part(part));
+        [part, part.first_key()].into_iter().filter_map(content).any(|content| hash(content) == its)
+    }
+
     pub fn first_at(&self) -> Moment {
         self.by.iter().map(|(_, at)| *at).min().unwrap_or(self.at)
     }
@@ -1595,6 +1604,11 @@ impl Write {
             return None;
         }
         let before = self.before.restart.as_ref();
+        let has_other_keys = |change: &Change| self.after.keys_of(&change.name) != self.before.keys_of(&change.name);
+        if before.is_some_and(|before| !before.has_begun() && before.changes.iter().any(has_other_keys)) {
+            // Content that came back along with an edit of its keys has another hash.
+            return None;
+        }
         let is_for = |restart: &&Restart| self.after.has_reached(restart, &self.before) && self.supersedes().is_none();
         let restart = before.filter(is_for);
         let begun = restart.filter(|restart| restart.has_begun());

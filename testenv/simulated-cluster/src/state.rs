@@ -15,7 +15,7 @@ use rules::Moment;
 use rules::status::Status;
 
 use crate::backup::Backup;
-use crate::content::{CONFIG_MAPS, Content, Data, SOURCES, Source, Stored, Values, metadata};
+use crate::content::{CONFIG_MAPS, Content, Data, Source, Stored, Values, metadata};
 use crate::ledger::{Book, Ledger, Life, Nature, PodRecord};
 use crate::network::Network;
 use crate::objects;
@@ -497,7 +497,7 @@ impl ClusterState {
     /// Records the current content of all sources that include this ConfigMap.
     pub(crate) fn has_changed(&mut self, config_map: &'static str) {
         let at = self.moment();
-        for source in SOURCES.into_iter().filter(|source| source.config_maps.contains(&config_map)) {
+        for source in Source::all().filter(|source| source.includes(config_map)) {
             let content = self.content_of(source);
             self.ledger.contents.entry(source).or_default().push((at, content));
         }

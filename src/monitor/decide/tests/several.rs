@@ -25,16 +25,27 @@ fn about(sources: &str) -> Policy {
 }
 
 impl Desk {
-    /// Reads all sources. Each has the content given by a word such as `a=1`; a source that is not named does not
-    /// exist.
+    /// Reads all sources. Each has the content given by a word such as `a=1`, or `a=1/2` if that is `2` under the keys of
+    /// the status; a source that is not named does not exist.
     fn read_all(&mut self, contents: &str) -> Finding {
         let found: BTreeMap<&str, &str> = contents.split(' ').filter_map(|word| word.split_once('=')).collect();
         let content = |source: &Source| match found.get(&*source.name.name) {
-            Some(text) => Some(self.content(text)),
+            Some(text) => {
+                let (text, under_recorded) = text.split_once('/').unzip();
+                let keys = self.status.keys_of(&source.name).filter(|keys| **keys != source.keys);
+                let recorded = keys.cloned().zip(under_recorded.map(hash)).map(Box::new);
+                Some(Content { recorded, ..self.content(text.unwrap_or(found[&*source.name.name])) })
+            }
             None => source.optional.then(|| Content { hash: ContentHash::absent(), version: None, ..self.content("") }),
         };
         self.look = Look(self.policy.sources.iter().map(content).collect());
         self.observe()
+    }
+
+    /// Edits the spec: only one key of this source counts.
+    fn take_key(&mut self, source: usize) -> &mut Self {
+        self.policy.sources[source].keys = Some(["key".to_owned()].into());
+        self
     }
 
     /// Returns what pods have been restarted for, in words, in the order of the spec.
@@ -138,13 +149,72 @@ fn an_edit_of_keys_in_an_interruption_is_no_other_content() {
     desk.at(10).read_all("a=2 b=1 c=1");
     desk.at(13).begin();
     desk.at(20).read_all("a=2 b=2 c=1");
-    for source in [0, 2] {
-        desk.policy.sources[source].keys = Some(["key".to_owned()].into());
-    }
-    desk.at(21).read_all("a=2key b=2 c=1key");
+    desk.take_key(0).take_key(1).take_key(2).at(21).read_all("a=2key/2 b=2key/2 c=1key/1");
     assert_eq!(desk.interrupted_at(), Some(server(20)));
     desk.at(23).observe();
-    assert_eq!(desk.changes(), "a=2key:10-10:- b=2:20-20:-");
+    assert_eq!(desk.changes(), "a=2key:10-10:- b=2key:20-20:-");
+}
+
+/// Whether it changed before or after the edit of the spec, nobody knows.
+#[test]
+fn an_edit_of_keys_hides_no_change_under_the_recorded_ones() {
+    let mut desk = settled("a b", "a=1 b=1");
+    desk.take_key(1);
+    assert_eq!((desk.at(10).read_all("a=1 b=1/2"), desk.changes()), (Finding::Modified, "b=1:10-10:-".into()));
+    assert_eq!(desk.at(11).read_all("a=1 b=1"), Finding::Unchanged);
+    desk.at(13).begin();
+    assert_eq!(desk.at(20).read_all("a=1 b=3"), Finding::Modified);
+}
+
+#[test]
+fn an_edit_of_keys_keeps_a_change_as_it_is() {
+    let mut desk = settled("a b", "a=1 b=1");
+    desk.at(10).read_all("a=1 b=2");
+    desk.list("7");
+    desk.take_key(1);
+    assert_eq!((desk.at(11).read_all("a=1 b=2key/2"), desk.changes()), (Finding::Unchanged, "b=2key:10-10:7".into()));
+    assert_eq!(desk.at(12).read_all("a=1 b=3"), Finding::Modified, "a key that the edit has added");
+    desk.policy = about("a b");
+    assert_eq!((desk.at(13).read_all("a=1 b=4/5"), desk.changes()), (Finding::Modified, "b=4:10-13:-".into()));
+}
+
+#[test]
+fn content_that_is_back_under_the_recorded_keys_is_undone_whatever_the_spec_names() {
+    let mut desk = settled("a", "a=1");
+    desk.at(10).read_all("a=2");
+    assert_eq!(desk.take_key(0).at(11).read_all("a=1key/1"), Finding::Undone);
+    assert_eq!((desk.decide(), desk.recorded_of_all()), (Decision::Settled, "a=1key".into()));
+}
+
+/// The content under the recorded keys is not known any more.
+#[test]
+fn content_that_is_back_after_an_edit_of_keys_is_restarted_for() {
+    let mut desk = settled("a", "a=1");
+    desk.at(10).read_all("a=2");
+    desk.take_key(0).at(11).read_all("a=2key/2");
+    assert_eq!((desk.at(12).read_all("a=1"), desk.changes()), (Finding::Modified, "a=1:10-12:-".into()));
+    desk.at(15).begin();
+    desk.policy = about("a");
+    assert_eq!((desk.at(20).read_all("a=1all/3"), desk.interrupted_at()), (Finding::Modified, Some(server(20))));
+    assert_eq!((desk.at(21).read_all("a=1"), desk.interrupted_at()), (Finding::Modified, Some(server(21))));
+    desk.at(24).observe();
+    assert_eq!((desk.changes(), desk.superseded()), ("a=1:10-21:-".into(), 1));
+}
+
+#[test]
+fn keys_that_are_edited_before_the_source_exists_are_those_of_its_baseline() {
+    let mut desk = Desk { policy: about("a b"), ..Desk::new(3, false) };
+    desk.read_all("a=1");
+    assert_eq!(desk.take_key(1).at(10).read_all("a=1 b=1"), Finding::Baseline);
+    assert_eq!((desk.decide(), desk.recorded_of_all()), (Decision::Settled, "a=1 b=1".into()));
+}
+
+/// Only the content of all keys that were recorded can be compared.
+#[test]
+fn a_reading_under_other_keys_than_the_recorded_ones_says_nothing() {
+    let mut desk = settled("a", "a=1");
+    assert_eq!(desk.take_key(0).at(10).read_all("a=2"), Finding::Unchanged);
+    assert_eq!((desk.recorded_of_all(), desk.decide()), ("a=1".into(), Decision::Settled));
 }
 
 /// Another source differed in between, and may have been read.
@@ -296,11 +366,10 @@ fn a_restart_is_kept_as_it_is_when_another_source_is_removed() {
 }
 
 #[test]
-fn a_source_with_other_keys_is_another_source() {
+fn content_that_is_the_same_under_the_recorded_keys_is_recorded_under_those_of_the_spec() {
     let mut desk = settled("a b", "a=1 b=1");
-    desk.policy.sources[1].keys = Some(["key".to_owned()].into());
-    assert_eq!((desk.at(10).read_all("a=1 b=2"), desk.decide()), (Finding::Baseline, Decision::Settled));
-    assert_eq!(desk.recorded_of_all(), "a=1 b=2");
+    assert_eq!(desk.take_key(1).at(10).read_all("a=1 b=2/1"), Finding::Baseline);
+    assert_eq!((desk.decide(), desk.recorded_of_all()), (Decision::Settled, "a=1 b=2".into()));
 }
 
 /// As when another process has read the source, and recorded that.

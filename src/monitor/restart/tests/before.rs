@@ -58,7 +58,7 @@ impl Before {
     fn decide(&self) -> Decision {
         let Now { timer: now, server: server_now } = self.now();
         let hash = self.restart().changes[0].hash.clone();
-        let content = Content { hash, version: None, at: server_now, came: now, first: false };
+        let content = Content { hash, version: None, at: server_now, came: now, first: false, recorded: None };
         let moment = Moment { read_at: now, now, server_now };
         decide(&self.policy(), &self.status, &Look(vec![Some(content)]), None, None, moment)
     }
