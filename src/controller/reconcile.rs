@@ -247,8 +247,10 @@ async fn act(
             Ok(Requeue::Now)
         }
         Decision::Settled => {
+            restarts.hold();
+            let settled = settle(step, recount).await?;
             restarts.settle();
-            settle(step, recount).await
+            Ok(settled)
         }
         Decision::Missing(sources) => wait(step, restarts, quiet, &Situation::SourceNotFound(&sources), None).await,
         Decision::Suspended { requested } => {

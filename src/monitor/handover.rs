@@ -146,12 +146,12 @@ mod tests {
             }
             json!({ "restart": restart })
         };
-        let (own, before) = (format!("{BEGAN}/7/"), format!("{BEGAN}/6/"));
+        let (own, before) = (format!("{BEGAN}/7/1"), format!("{BEGAN}/6/1"));
         assert_eq!(claim(&spec, &restart(false, true), &own), Claim::Held);
         assert_eq!(claim(&spec, &restart(false, true), &before), Claim::Held);
         assert_eq!(claim(&spec, &restart(false, false), &before), Claim::Over);
         assert_eq!(claim(&spec, &restart(true, true), &own), Claim::Reverted(at(50)));
-        assert_eq!(claim(&spec, &restart(true, true), &format!("{own}revert")), Claim::Held);
+        assert_eq!(claim(&spec, &restart(true, true), &format!("{own}/revert")), Claim::Held);
         assert_eq!(claim(&spec, &restart(true, false), &own), Claim::Reverted(at(50)));
         let mut referring = restart(false, true);
         referring["restart"]["sources"][0]["podScope"] = json!("Referring");

@@ -397,10 +397,10 @@ impl Restart {
     }
 
     /// Returns what distinguishes a restart that has begun from the others of its ConfigMonitor: two may begin in the same
-    /// second.
+    /// second, the second one with the same list, for what is left of the first one.
     pub(crate) fn identity(&self) -> Option<String> {
         let (began, version) = (self.begun.as_ref()?.started_at, self.last_list().map_or("", ResourceVersion::as_str));
-        Some(format!("{began}/{version}/{}", if self.is_revert() { "revert" } else { "" }))
+        Some(format!("{began}/{version}/{}{}", self.changes.len(), if self.is_revert() { "/revert" } else { "" }))
     }
 
     pub(crate) fn interrupted_at(&self) -> Option<ServerTime> {

@@ -33,7 +33,7 @@ use configmonitor_operator::monitor::spec::{DeletionPolicy, PodScope, Spec};
 use rules::status::{Change, Entry, Restart, Status};
 use rules::{A_SECOND, Event, Moment, reported};
 
-use simulated_cluster::content::{CONFIG_MAPS, Content, Source, discovers, hash, is_referring};
+use simulated_cluster::content::{CONFIG_MAPS, Content, Keys, Source, discovers, hash};
 use simulated_cluster::ledger::{Book, Deletion, End, Grounds, Ledger, Owed, PodRecord, Reading, SKEW, Write};
 use simulated_cluster::store::Selection;
 
@@ -408,8 +408,7 @@ fn a_restart_counts_the_pods_that_it_deleted(ledger: &Ledger, book: &Book) -> Re
         let Some(begun) = write.before.begun() else { continue };
         let is_about = |entry: &&Entry| entry.is_about(begun) && !write.before.history.contains(entry);
         let Some(entry) = write.after.history.iter().find(is_about) else { continue };
-        let which = |status: &Status| status.begun().map(|begun| (begun.started_at, begun.last_list().cloned()));
-        let is_it = |began: &&Write| which(&began.after) == which(&write.before);
+        let is_it = |began: &&Write| began.after.begun().and_then(Restart::which) == begun.which();
         let Some(began) = book.writes.iter().find(is_it) else { continue };
         let is_meanwhile = |at: Moment| (began.at..write.at).contains(&at);
         // Another process that resumes the restart counts the pods gone by then, and writes that number for this
@@ -512,8 +511,10 @@ fn a_revert_spares_the_earlier_pods(ledger: &Ledger, deletion: &Deletion, ground
     let room = if grounds.is_since_known { A_SECOND } else { SKEW + ledger.skew };
     // Another keeper may have read the content first, for both.
     let left_at = may_have_left(book, left, left.may_be_first).min(left.first_at().second());
-    // The first look of a process may have found it in the middle of a restart.
-    let began = write.before.begun().filter(|_| left.may_be_first).and_then(|begun| begun.started_at);
+    // The first look of a process, or after a restore, may have found it in the middle of a restart.
+    let has_been_restored = ledger.restored.iter().any(|at| *at < write.at);
+    let began = write.before.begun().filter(|_| left.may_be_first || has_been_restored);
+    let began = began.and_then(|begun| begun.started_at);
     let left_at = began.map_or(left_at, |began| began.min(left_at));
     // Other content than that of a request has interrupted its restart.
     let interrupted = write.before.interrupted().map(|(_, at)| at);
@@ -573,9 +574,11 @@ fn what_pods_refer_to_is_discovered(ledger: &Ledger, book: &Book) -> Result<(), 
     };
     let ours =
         alive.iter().map(|pod| &ledger.pods[*pod]).filter(|pod| pod.is_selected(spec) && pod.is_restartable(spec));
-    let is_known = |name: &str| status.sources.iter().any(|known| known.name == name);
-    let is_source = |name: &str| discovers(spec, name) && !is_known(name);
-    let lacks = |pod: &&PodRecord| CONFIG_MAPS.iter().any(|name| pod.refers_to(name) && is_source(name));
+    let is_known = |name: &str, keys: Keys| keys.names().iter().all(|key| status.covers(name, key));
+    let lacks = |pod: &&PodRecord| {
+        let is_new = |name: &str| discovers(spec, name) && pod.keys_of(name).is_some_and(|keys| !is_known(name, keys));
+        CONFIG_MAPS.into_iter().any(is_new)
+    };
     ours.clone().find(lacks).map_or(Ok(()), |pod| Err(format!("{pod:?} refers to a source that is none: {status:?}")))
 }
 
@@ -789,8 +792,7 @@ fn stale_pods(ledger: &Ledger, book: &Book) -> Vec<(usize, Option<Exception>)> {
     let ours = |pod: &&usize| ledger.pods[**pod].is_selected(spec) && ledger.pods[**pod].is_restartable(spec);
     // What a pod does not refer to is not its content.
     let in_scope = |pod: &usize| {
-        let is_all = !is_referring(spec);
-        let part = source.only(|config_map| is_all || ledger.pods[*pod].refers_to(config_map))?;
+        let part = ledger.pods[*pod].its_part(spec, *source)?;
         let now = part.known(|config_map| source.of_part(part.only(|name| name == config_map)?, *content))?;
         Some((*pod, part, now))
     };

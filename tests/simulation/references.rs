@@ -2,10 +2,10 @@
 
 use simulated_cluster::ledger::Deletion;
 use simulated_cluster::network::Process::First;
-use simulated_cluster::network::{RequestKind, Served};
+use simulated_cluster::network::{Fate, RequestKind, Served};
 use simulated_cluster::state::{Owners, Pace, References};
 
-use crate::examples::{OTHER, SETTINGS, play_well, spec, story};
+use crate::examples::{OTHER, SETTINGS, play_well, replaced, spec, story};
 use crate::player::Played;
 use crate::story::Move::{self, Crash, Edit as EditContent, RequestRestart, Scale, Start, Wait};
 use crate::story::{Edit, PodCount, Pods, Story, Windows};
@@ -154,6 +154,26 @@ fn the_sources_are_read_from_the_pods_and_a_change_restarts_those_that_refer() {
     assert_eq!(deleted(&play_well(&both)), [2, 2, 1]);
 }
 
+/// One pod of the StatefulSet reads the first key of `settings` and all of `other`, and the other one the first key of
+/// `other`.
+#[test]
+fn the_keys_of_a_discovered_source_are_those_that_pods_read() {
+    let select = |pods| spec(Edit::Select(pods));
+    let by_key = |moves: &[Move]| {
+        let moves = [&[select(Pods::Back), DISCOVER, Wait(200)], moves, &[Wait(20_000)]].concat();
+        deleted(&play_well(&Story { references: References::ByKey, ..by_owner(&moves) }))
+    };
+    let [one, other] = [SETTINGS, OTHER].map(|name| Move::EditSecondKey(name, 'b'));
+    assert_eq!(by_key(&[one]), [0, 0, 0], "no pod reads it");
+    assert_eq!(by_key(&[EditContent(SETTINGS, 'b')]), [0, 1, 0]);
+    assert_eq!(by_key(&[other]), [0, 2, 0], "one pod reads it, and both refer to its object");
+    // The pod of the DaemonSet reads all of `settings`.
+    let grows = [select(Pods::All), Wait(200)];
+    assert_eq!(by_key(&[&grows[..], &[one]].concat()), [2, 1, 1]);
+    let unseen = [Move::Stop(First), one, select(Pods::Back), Start(First)];
+    assert_eq!(by_key(&[&grows[..], &unseen].concat()), [0, 1, 0], "nobody knows what was edited first");
+}
+
 /// What refers to a ConfigMap that is gone would not start again.
 #[test]
 fn a_missing_source_that_was_discovered_holds_only_the_pods_that_refer_to_it() {
@@ -191,6 +211,39 @@ fn a_change_was_read_when_its_own_source_was() {
     let pace = Pace { creation: 50, readiness: 0, termination: 20_000 };
     let story = Story { seed: 900027324, monitors: vec![(1, None)], pace, ..by_owner(&moves) };
     play_well(&Story { owners: Owners::Odd, namespaces: Served::One, ..story });
+}
+
+/// The restart of `other` is over before its write has succeeded.
+#[test]
+fn what_a_restart_has_deleted_is_recorded_after_a_write_that_fails() {
+    let begun = [DISCOVER, EditContent(OTHER, 'b'), Wait(400), spec(Edit::MaxTotal(Some(PodCount::Pods(2)))), Wait(5)];
+    let back = [EditContent(OTHER, 'a'), spec(Edit::MaxTotal(None)), Wait(200)];
+    let failing = Move::Request(First, RequestKind::PutStatus, 1, Fate::Refused);
+    let story = by_owner(&[&begun[..], &back, &[failing, spec(Edit::Exclude(true)), Wait(100)]].concat());
+    let pace = Pace { creation: 0, readiness: 300, termination: 200 };
+    let story =
+        Story { seed: 23361102015, both: 1, pace, nodes: 600, references: References::ByPod, lag: 300, ..story };
+    let played = play_well(&story);
+    assert_eq!(replaced(&played), [deleted(&played).iter().sum::<usize>()]);
+}
+
+/// The second one is for what is left of the first one, and has its list.
+#[test]
+fn two_restarts_of_the_same_second_and_list_are_two() {
+    let moves = [
+        Wait(200),
+        DISCOVER,
+        Move::NewPodsStayUnready(true),
+        EditContent(OTHER, 'b'),
+        Wait(20_000),
+        EditContent(SETTINGS, 'c'),
+        Wait(1500),
+        spec(Edit::Exclude(true)),
+    ];
+    let pace = Pace { creation: 0, readiness: 0, termination: 200 };
+    let monitors = vec![(1, Some(PodCount::Pods(1))), (1, Some(PodCount::Percent("40%")))];
+    let story = Story { seed: 23361174505, both: 1, replicas: true, monitors, pace, ..by_owner(&moves) };
+    play_well(&Story { namespaces: Served::All, surges: true, ..story });
 }
 
 /// The budget does not count its owner, whose other pod refers to another ConfigMap.

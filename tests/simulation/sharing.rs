@@ -329,3 +329,47 @@ fn content_that_interrupts_a_requested_restart_has_left_by_then() {
     let story = Story { seed: 23361011798, both: 1, monitors, pace, lag: 4000, ..story(&moves) };
     play_well(&Story { namespaces: Served::Two, references: References::ByOwner, ..story });
 }
+
+/// What was read in between is not known any more.
+#[test]
+fn after_a_restore_other_content_may_have_interrupted_a_restart_since_it_began() {
+    let moves = [
+        Wait(30_000),
+        Move::RequestRestart(0, 'z'),
+        Wait(30_000),
+        EditContent(SETTINGS, 'b'),
+        Wait(100),
+        EditContent(SETTINGS, 'a'),
+        Move::BackUp,
+        Wait(4000),
+        Move::Restore,
+        EditContent(SETTINGS, 'a'),
+    ];
+    let pace = Pace { creation: 700, readiness: 300, termination: 20_000 };
+    let monitors = vec![(3, Some(PodCount::Pods(1)))];
+    let story = Story { seed: 23361185785, replicas: true, monitors, pace, skew: 3, lag: 300, ..story(&moves) };
+    play_well(&Story { namespaces: Served::One, ..story });
+}
+
+/// It was terminating as the restart began, and another pod of its owner is newer.
+#[test]
+fn the_canary_passes_only_with_the_successor_of_an_old_pod_that_was_terminating() {
+    let moves = [
+        Spec(1, Edit::Canary(Some((PodCount::Pods(1), 0)))),
+        Wait(100),
+        Spec(0, Edit::Windows(Windows::FarAway)),
+        Move::ForgetLists,
+        Move::RequestRestart(1, 'z'),
+        Wait(8000),
+        Move::Watch(First, Watched::ConfigMaps, WatchFault::End),
+        Wait(1000),
+        EditContent(SETTINGS, 'b'),
+        Wait(2),
+        EditContent(SETTINGS, 'a'),
+        Wait(100),
+    ];
+    let pace = Pace { creation: 700, readiness: 300, termination: 3000 };
+    let [one, some] = [PodCount::Pods(1), PodCount::Percent("40%")].map(Some);
+    let story = Story { seed: 23361196839, monitors: vec![(3, one), (0, some), (0, one)], pace, ..story(&moves) };
+    play_well(&Story { owners: Owners::Odd, namespaces: Served::All, secret: true, ..story });
+}

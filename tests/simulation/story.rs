@@ -546,7 +546,7 @@ pub(crate) fn story(seed: u64) -> Story {
     author.surges = author.rng.u8(..4) == 0;
     author.refers = author.rng.u8(..4) == 0;
     let references = match author.refers {
-        true => author.one_of(&[References::ByOwner, References::ByPod]),
+        true => author.one_of(&[References::ByOwner, References::ByPod, References::ByKey]),
         false => References::Both,
     };
     let moves = author.moves(has_times);

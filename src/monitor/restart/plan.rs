@@ -122,6 +122,8 @@ pub(super) struct AtStart {
     pub(super) selected: usize,
     /// How many pods of the owner are replaced.
     pub(super) old: usize,
+    /// How many of these were terminating already, so that they do not count as selected.
+    pub(super) ending: usize,
     /// Whether `selected` was lowered to the pods that existed when the progress deadline had passed.
     is_lowered: bool,
     /// Whether the edited selector selected none of the owner's pods.
@@ -232,7 +234,9 @@ impl Plan {
             let why = exempt(policy, pod, own_pod);
             let at_start = plan.entry(pod.controller.as_ref());
             at_start.selected += usize::from(pod.is_present());
-            at_start.old += usize::from(is_old && !pod.finished && why.is_none());
+            let is_replaced = is_old && !pod.finished && why.is_none();
+            at_start.old += usize::from(is_replaced);
+            at_start.ending += usize::from(is_replaced && !pod.is_present());
             match why {
                 _ if !is_old || pod.finished => {}
                 Some(why) => plan.skipped.push(Skipped { pod: pod.name.clone(), why }),
@@ -295,7 +299,7 @@ impl Plan {
         }
         (self.selector, self.is_edited) = (selector, true);
         for at_start in self.owners.values_mut().chain([&mut self.bare]) {
-            (at_start.selected, at_start.is_former) = (0, true);
+            (at_start.selected, at_start.ending, at_start.is_former) = (0, 0, true);
         }
         for pod in pods.values().filter(|pod| !pod.finished) {
             let at_start = self.entry(pod.controller.as_ref());

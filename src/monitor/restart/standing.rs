@@ -237,8 +237,8 @@ impl<'a> Sight<'a> {
             let expected = self.expected(owner, holding);
             // Pods that are gone and not replaced yet, if the owner still desires them. Some of the owner's pods may
             // have been newer than the content when the restart began.
-            let AtStart { selected, old, .. } = self.plan.at_start(owner);
-            let absent = selected.max(old).saturating_sub(holding.old + holding.new);
+            let AtStart { selected, old, ending, .. } = self.plan.at_start(owner);
+            let absent = old.max(selected + ending).saturating_sub(holding.old + holding.new);
             let coming = holding.coming + absent.min(expected.saturating_sub(holding.present));
             let holding = Holding { coming, is_former: self.is_former(owner), ..holding };
             OwnerCount { owner, expected, holding, is_concerned: old > 0 || holding.old > 0 }

@@ -385,8 +385,8 @@ impl Restart {
     }
 
     /// Returns what identifies the restart, once it has begun.
-    pub fn which(&self) -> Option<(ServerTime, Option<&str>)> {
-        Some((self.started_at?, self.last_list().map(String::as_str)))
+    pub fn which(&self) -> Option<(ServerTime, Option<&str>, usize)> {
+        Some((self.started_at?, self.last_list().map(String::as_str), self.changes.len()))
     }
 }
 

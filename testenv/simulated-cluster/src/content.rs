@@ -62,6 +62,11 @@ pub fn discovers(spec: &Spec, config_map: &str) -> bool {
 }
 
 impl Keys {
+    /// Returns the names of the keys.
+    pub fn names(self) -> &'static [&'static str] {
+        if self == Self::First { &KEYS[..1] } else { &KEYS }
+    }
+
     fn of(keys: Option<&Vec<String>>) -> Self {
         if keys.is_none() { Self::Both } else { Self::First }
     }
@@ -182,6 +187,11 @@ impl Source {
     #[must_use]
     pub fn first_key(self) -> Self {
         Self(self.0.map(|keys| keys.map(|_| Keys::First)))
+    }
+
+    /// Returns at most these keys of each ConfigMap; none if nothing is left.
+    pub fn limited_to(self, keys: impl Fn(&str) -> Option<Keys>) -> Option<Self> {
+        Self::with(|name| Some(self.keys_of(name)?.min(keys(name)?)))
     }
 
     pub fn name(self) -> &'static str {

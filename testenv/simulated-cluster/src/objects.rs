@@ -9,7 +9,7 @@ use rules::Moment;
 use serde_json::to_string;
 
 use crate::NAMESPACE;
-use crate::content::{CONFIG_MAPS, Stored, data, metadata};
+use crate::content::{CONFIG_MAPS, KEYS, Keys, Stored, data, metadata};
 use crate::state::{DEPLOYMENT, Deployment, DeploymentStatus, Monitor, OWNER, OwnerKind, Pod, REPLICA_SETS, Workload};
 use crate::store::{Labels, Object};
 
@@ -83,13 +83,26 @@ pub(crate) fn pod_metadata(pod: &Pod) -> String {
     text + "}"
 }
 
-/// The spec of a pod that refers to these ConfigMaps, the first by a volume and the second by the environment.
-fn spec([first, second]: [bool; 2], is_secret: bool, optional: bool) -> String {
-    let [volume, variables] = CONFIG_MAPS.map(|name| format!(r#"{{"name":"{name}","optional":{optional}}}"#));
-    let volume = if first { format!(r#"{{"name":"v","configMap":{volume}}}"#) } else { String::new() };
-    let of = if is_secret { "secretRef" } else { "configMapRef" };
-    let variables = if second { format!(r#"{{"{of}":{variables}}}"#) } else { String::new() };
-    format!(r#"{{"volumes":[{volume}],"containers":[{{"name":"app","envFrom":[{variables}]}}]}}"#)
+/// The spec of a pod that refers to these keys of the ConfigMaps, the first by a volume and the second by the environment.
+fn spec([first, second]: [Option<Keys>; 2], is_secret: bool, optional: bool) -> String {
+    let key = KEYS[0];
+    let [volume, variables] = CONFIG_MAPS.map(|name| format!(r#""name":"{name}","optional":{optional}"#));
+    let volume = match first {
+        Some(Keys::Both) => format!(r#"{{"name":"v","configMap":{{{volume}}}}}"#),
+        Some(Keys::First) => {
+            format!(r#"{{"name":"v","configMap":{{{volume},"items":[{{"key":"{key}","path":"p"}}]}}}}"#)
+        }
+        None => String::new(),
+    };
+    let of = if is_secret { "secret" } else { "configMap" };
+    let variables = match second {
+        Some(Keys::Both) => format!(r#""envFrom":[{{"{of}Ref":{{{variables}}}}}]"#),
+        Some(Keys::First) => {
+            format!(r#""env":[{{"name":"V","valueFrom":{{"{of}KeyRef":{{{variables},"key":"{key}"}}}}}}]"#)
+        }
+        None => r#""envFrom":[]"#.to_owned(),
+    };
+    format!(r#"{{"volumes":[{volume}],"containers":[{{"name":"app",{variables}}}]}}"#)
 }
 
 /// `by_node` tells the time of a node.

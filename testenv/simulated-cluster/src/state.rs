@@ -15,7 +15,7 @@ use rules::Moment;
 use rules::status::Status;
 
 use crate::backup::Backup;
-use crate::content::{CONFIG_MAPS, Content, Data, Source, Stored, Values, metadata};
+use crate::content::{CONFIG_MAPS, Content, Data, Keys, Source, Stored, Values, metadata};
 use crate::ledger::{Book, Ledger, Life, Nature, PodRecord};
 use crate::network::Network;
 use crate::objects;
@@ -60,8 +60,8 @@ pub struct Pod {
     pub labels: Labels,
     /// The owner that controls the pod: one of the workloads, or another owner.
     pub controller: Option<Owner>,
-    /// Whether the pod refers to each of the ConfigMaps.
-    pub(crate) refers: [bool; 2],
+    /// Which keys of each of the ConfigMaps the pod refers to.
+    pub(crate) refers: [Option<Keys>; 2],
     /// The annotations of a pod that the Deployment controls: from which ReplicaSet, and by whom.
     pub handed_over: Option<[String; 2]>,
     pub(crate) deletion_cost: i32,
@@ -167,16 +167,23 @@ pub enum References {
     ByOwner,
     /// Each pod by itself, as if something had been injected into some.
     ByPod,
+    /// Each pod by itself, and some to one key.
+    ByKey,
 }
 
 impl References {
-    fn of(self, owner: usize, pod: usize) -> [bool; 2] {
+    fn of(self, owner: usize, pod: usize) -> [Option<Keys>; 2] {
+        const FIRST: Option<Keys> = Some(Keys::First);
+        const BOTH: Option<Keys> = Some(Keys::Both);
         let number = match self {
-            Self::Both => return [true; 2],
+            Self::Both => return [BOTH; 2],
             Self::ByOwner => owner,
             Self::ByPod => pod,
+            Self::ByKey => {
+                return [[FIRST, None], [FIRST, BOTH], [None, FIRST], [BOTH, FIRST], [FIRST, FIRST]][pod % 5];
+            }
         };
-        [[true, false], [false, true], [true, true], [false, false]][number % 4]
+        [[BOTH, None], [None, BOTH], [BOTH, BOTH], [None, None]][number % 4]
     }
 }
 
@@ -856,7 +863,7 @@ impl ClusterState {
         let are_there = CONFIG_MAPS.map(|config_map| self.ledger.optional || self.config_maps.contains_key(config_map));
         for index in 0..self.pods.len() {
             let is_startable =
-                self.pods[index].refers.iter().zip(are_there).all(|(refers, is_there)| is_there || !refers);
+                self.pods[index].refers.iter().zip(are_there).all(|(refers, is_there)| is_there || refers.is_none());
             if is_startable && self.pods[index].started.is_none() && !self.pods[index].finished {
                 let record = &mut self.ledger.pods[self.pods[index].id];
                 (self.pods[index].started, record.started) = (Some(record.by_node(at)), Some(at));
