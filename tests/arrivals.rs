@@ -166,7 +166,8 @@ fn use_up(object: &RawValue, second: i64) {
         let request = monitor.metadata.annotations.restart_requested_at.as_ref();
         black_box(decide(&policy, &observed.status, &look, observed.quiet.as_ref(), request, moment));
         let mut status_to_write = observed.status;
-        let settled = Situation::Settled { selector: &policy.selector, missing_keys: None, has_sources: true };
+        let settled =
+            Situation::Settled { selector: &policy.selector, missing_keys: None, has_sources: true, why_rarely: None };
         for situation in [settled, Situation::Suspended { requested: true }, Situation::QuietPeriod { seconds: 3 }] {
             black_box(report(&situation, &mut status_to_write, i64::MAX, at));
         }

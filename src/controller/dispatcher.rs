@@ -165,6 +165,10 @@ impl Dispatcher {
                     index.handle_pods(selector, event, own_pod.as_ref(), now)
                 })
             }
+            Update::Rarely(why) => {
+                let Target::Selected(selector) = &scope.target else { return (watches_changed, Vec::new()) };
+                self.in_each(self.within(scope), |index| index.handle_rarely(selector, why.clone()))
+            }
             Update::Refused(error) if self.keepers_report_refusal(scope) => {
                 self.in_each(self.within(scope), |index| index.handle_refusal(&scope.target, error.as_ref()))
             }

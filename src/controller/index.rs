@@ -193,11 +193,11 @@ impl Index {
         own_pod: Option<&Uid>,
         now: Instant,
     ) -> Vec<Change> {
-        let new = || Arc::new(Found::new(Arc::clone(selector), Arc::clone(&self.excluded)));
         let Some(pods) = self.pods.get_mut(selector) else { return Vec::new() };
+        let empty = |found: &Found| Arc::new(found.emptied());
         let is_news = match event {
             Event::Reset => {
-                (pods.listing, pods.listed) = (new(), Some(now));
+                (pods.listing, pods.listed) = (empty(&pods.listing), Some(now));
                 false
             }
             Event::Listed(Ok(WholePod { pod, spec, .. })) => {
@@ -205,8 +205,9 @@ impl Index {
                 false
             }
             Event::Synced => {
-                let listed = Some(std::mem::replace(&mut pods.listing, new()));
-                let is_news = pods.found != listed || pods.is_awaited;
+                let next = empty(&pods.listing);
+                let listed = Some(std::mem::replace(&mut pods.listing, next));
+                let is_news = pods.found != listed || pods.is_awaited || pods.refused.take().is_some();
                 (pods.found, pods.is_awaited) = (listed, pods.relist_at.is_some());
                 is_news
             }
@@ -224,6 +225,18 @@ impl Index {
                 self.refer(uid, sources);
             }
         }
+        self.notify(monitors)
+    }
+
+    /// Takes why the pods of a selector are listed now and then instead of being watched, or that they are watched.
+    pub(crate) fn handle_rarely(&mut self, selector: &Arc<str>, why: Option<Arc<str>>) -> Vec<Change> {
+        let Some(pods) = self.pods.get_mut(selector).filter(|pods| pods.listing.why_rarely != why) else {
+            return Vec::new();
+        };
+        for found in pods.found.iter_mut().chain([&mut pods.listing]) {
+            Arc::make_mut(found).why_rarely.clone_from(&why);
+        }
+        let monitors = pods.monitors.clone();
         self.notify(monitors)
     }
 

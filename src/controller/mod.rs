@@ -83,9 +83,12 @@ impl Synced {
             | Update::HandedOver(Event::Synced)
             | Update::Pods(Event::Synced) => !std::mem::replace(is_synced, true),
             Update::Refused(error) => std::mem::replace(is_refused, error.is_some()) != error.is_some(),
-            Update::Monitor(_) | Update::Source(_) | Update::Namespace(_) | Update::HandedOver(_) | Update::Pods(_) => {
-                false
-            }
+            Update::Monitor(_)
+            | Update::Source(_)
+            | Update::Namespace(_)
+            | Update::HandedOver(_)
+            | Update::Pods(_)
+            | Update::Rarely(_) => false,
         }
     }
 

@@ -1,13 +1,15 @@
-//! Opens and closes the watches, and merges their updates. Secrets are watched only while a ConfigMonitor names one.
+//! Opens and closes the watches, and merges their updates. Secrets are watched only while a ConfigMonitor names one. Pods
+//! for whose selector there is no place are listed now and then.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::StreamExt;
 use futures_util::stream::{self, BoxStream, SelectAll};
+use futures_util::{FutureExt, Stream, StreamExt};
+use tokio::sync::Mutex;
 use tokio::sync::mpsc::unbounded_channel;
-use tokio_util::sync::{CancellationToken, DropGuard};
+use tokio_util::sync::DropGuard;
 
 use crate::kube::client::Client;
 use crate::kube::error::{Cause, Error};
@@ -22,6 +24,11 @@ use crate::monitor::{CONFIG_MONITORS, ConfigMonitor};
 /// The interval at which the watch on all Secrets is retried while its right is missing. The right may be missing on
 /// purpose.
 const ASK_AGAIN_AFTER: Duration = Duration::from_secs(60);
+
+/// A selector without a place is listed this often, one after the other with this pause, and none for longer.
+const LIST_AGAIN_AFTER: Duration = Duration::from_secs(60);
+const LIST_PAUSE: Duration = Duration::from_millis(100);
+const LIST_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The pods that have not finished.
 const UNFINISHED: &str = "status.phase!=Succeeded,status.phase!=Failed";
@@ -112,6 +119,8 @@ pub(crate) enum Update {
     Namespace(Event<MetadataOnly>),
     HandedOver(Event<MetadataOnly>),
     Pods(Event<WholePod>),
+    /// Why the pods are listed now and then instead of being watched. `None`: they are watched.
+    Rarely(Option<Arc<str>>),
     /// The right to list or to watch is missing. `None`: the right has been granted.
     Refused(Option<Error>),
 }
@@ -122,6 +131,8 @@ pub(crate) struct Watches {
     updates: SelectAll<BoxStream<'static, (Scope, Update)>>,
     /// The watches without a place, and the bounds that they have met, which nobody was told yet.
     untold: VecDeque<(Scope, Bound)>,
+    /// Held by the selector whose pods are being listed.
+    turn: Arc<Mutex<()>>,
 }
 
 enum State {
@@ -131,6 +142,8 @@ enum State {
     Refused(DropGuard),
     /// There are too many watches of its class for this one, which has met this bound.
     Waiting(Option<Bound>),
+    /// There is no place, and the objects are listed now and then.
+    Listed { _guard: DropGuard },
 }
 
 /// The places that watches of each class take.
@@ -171,7 +184,7 @@ impl Places {
 
     fn count(&mut self, scope: &Scope, state: &State) {
         if let Some(class) = scope.class()
-            && !matches!(state, State::Waiting(_))
+            && !matches!(state, State::Waiting(_) | State::Listed { .. })
         {
             let taken = self.0.entry(class).or_default();
             *taken.asked_of_namespace.entry(scope.namespace.clone()).or_default() += 1;
@@ -196,7 +209,8 @@ impl Places {
 
 impl Watches {
     pub(crate) fn new(client: Client) -> Self {
-        Self { client, watches: BTreeMap::new(), updates: SelectAll::new(), untold: VecDeque::new() }
+        let (watches, updates, untold) = (BTreeMap::new(), SelectAll::new(), VecDeque::new());
+        Self { client, watches, updates, untold, turn: Arc::default() }
     }
 
     /// Opens the watches of these scopes, and closes all others.
@@ -208,25 +222,49 @@ impl Watches {
         self.open_waiting();
     }
 
-    /// Closes a watch. The next `set` opens it anew.
+    /// Closes a watch. The next `set` opens it anew. What is listed now and then is not listed more often.
     pub(crate) fn close(&mut self, scope: &Scope) {
-        self.watches.remove(scope);
+        if !matches!(self.watches.get(scope), Some(State::Listed { .. })) {
+            self.watches.remove(scope);
+        }
     }
 
-    /// Opens the watches for which there is a place. The others are told once which bound they have met.
+    /// Opens the watches for which there is a place. The pods of other selectors are listed now and then, and other
+    /// watches are told once which bound they have met.
     fn open_waiting(&mut self) {
         let mut places = Places::of(&self.watches);
         for (scope, state) in &mut self.watches {
-            let State::Waiting(told) = state else { continue };
-            if let Some(bound) = places.bound(scope) {
-                if told.replace(bound) != Some(bound) {
-                    self.untold.push_back((scope.clone(), bound));
+            let bound = places.bound(scope);
+            match (&mut *state, bound) {
+                (State::Open(_) | State::Refused(_), _) | (State::Listed { .. }, Some(_)) => continue,
+                (State::Waiting(told), Some(bound)) if scope.class() != Some(Class::Selected) => {
+                    if told.replace(bound) != Some(bound) {
+                        self.untold.push_back((scope.clone(), bound));
+                    }
+                    continue;
                 }
-                continue;
+                (State::Waiting(_), _) | (State::Listed { .. }, None) => {}
             }
             let stop = self.client.stop().child_token();
-            self.updates.push(updates(self.client.with_stop(stop.clone()), scope.clone(), stop.clone()));
-            *state = State::Open(stop.drop_guard());
+            let client = self.client.with_stop(stop.clone());
+            let updates = match bound {
+                None => updates(client, scope),
+                Some(bound) => {
+                    let told = stream::iter([Update::Rarely(Some(why_rarely(bound).into()))]);
+                    let list = {
+                        let scope = scope.clone();
+                        move || one_list(client.clone(), &scope)
+                    };
+                    told.chain(rounds(Arc::clone(&self.turn), list)).boxed()
+                }
+            };
+            let (its, stopped) = (scope.clone(), stop.clone().cancelled_owned());
+            self.updates.push(updates.map(move |update| (its.clone(), update)).take_until(stopped).boxed());
+            *state = if bound.is_none() {
+                State::Open(stop.drop_guard())
+            } else {
+                State::Listed { _guard: stop.drop_guard() }
+            };
             places.count(scope, state);
         }
     }
@@ -264,11 +302,16 @@ impl Watches {
                 update
             }
             (false, State::Refused(guard)) => {
-                if let Some(bound) = Places::of(&self.watches).bound(scope) {
-                    self.watches.insert(scope.clone(), State::Waiting(Some(bound)));
-                    return no_room(scope, bound);
-                }
-                self.watches.insert(scope.clone(), State::Open(guard));
+                let state = match Places::of(&self.watches).bound(scope) {
+                    None => State::Open(guard),
+                    Some(_) if scope.class() == Some(Class::Selected) => State::Waiting(None),
+                    Some(bound) => {
+                        self.watches.insert(scope.clone(), State::Waiting(Some(bound)));
+                        return no_room(scope, bound);
+                    }
+                };
+                self.watches.insert(scope.clone(), state);
+                self.open_waiting();
                 update
             }
             (_, before) => {
@@ -279,7 +322,7 @@ impl Watches {
     }
 }
 
-fn updates(client: Client, scope: Scope, stop: CancellationToken) -> BoxStream<'static, (Scope, Update)> {
+fn updates(client: Client, scope: &Scope) -> BoxStream<'static, Update> {
     let client = scope.namespace.as_ref().map_or_else(|| client.clone(), |namespace| client.within(namespace));
     let (labels, fields) = match &scope.target {
         Target::ConfigMonitors | Target::All(_) => (None, None),
@@ -295,7 +338,7 @@ fn updates(client: Client, scope: Scope, stop: CancellationToken) -> BoxStream<'
         metadata_only: !matches!(scope.target, Target::ConfigMonitors | Target::Selected(_)),
     };
     let soon = Duration::ZERO;
-    let updates = match &scope.target {
+    match &scope.target {
         Target::ConfigMonitors => with_refusals(client, selection, soon, Update::Monitor),
         Target::Namespaces(_) => with_refusals(client, selection, soon, Update::Namespace),
         Target::All(kind) => {
@@ -308,26 +351,70 @@ fn updates(client: Client, scope: Scope, stop: CancellationToken) -> BoxStream<'
             stream::iter([Update::Refused(None)]).chain(with_refusals(client, selection, soon, Update::Source)).boxed()
         }
         Target::Selected(_) => {
-            stream::iter([Update::Refused(None)]).chain(with_refusals(client, selection, soon, Update::Pods)).boxed()
+            let before = stream::iter([Update::Refused(None), Update::Rarely(None)]);
+            before.chain(with_refusals(client, selection, soon, Update::Pods)).boxed()
         }
-    };
-    updates.map(move |update| (scope.clone(), update)).take_until(stop.cancelled_owned()).boxed()
+    }
 }
 
+/// Lists the objects of a scope once: a watch until its list is complete, or refused.
+fn one_list(client: Client, scope: &Scope) -> BoxStream<'static, Update> {
+    let is_end = |update: &Update| matches!(update, Update::Pods(Event::Synced) | Update::Refused(Some(_)));
+    let list = updates(client, scope).filter(|update| {
+        let is_of_list = matches!(update, Update::Pods(_) | Update::Refused(Some(_)));
+        std::future::ready(is_of_list)
+    });
+    let until_end = list.scan(false, move |is_over, update| {
+        let goes_on = !std::mem::replace(is_over, is_end(&update));
+        std::future::ready(goes_on.then_some(update))
+    });
+    until_end.take_until(tokio::time::sleep(LIST_TIMEOUT)).boxed()
+}
+
+/// Lists again and again. Lists that share the turn are made one after the other.
+fn rounds<L: Stream<Item = Update> + Send + 'static>(
+    turn: Arc<Mutex<()>>,
+    list: impl Fn() -> L + Clone + Send + 'static,
+) -> impl Stream<Item = Update> + Send {
+    let round = move || {
+        let (turn, list) = (Arc::clone(&turn), list.clone());
+        let rest = async |held| {
+            tokio::time::sleep(LIST_PAUSE).await;
+            drop(held);
+            tokio::time::sleep(LIST_AGAIN_AFTER).await;
+        };
+        let with_turn = turn.lock_owned().map(move |held| {
+            let rest = stream::once(rest(held)).filter_map(async |()| None);
+            list().chain(rest)
+        });
+        with_turn.flatten_stream()
+    };
+    stream::repeat_with(round).flatten()
+}
+
+fn why_rarely(bound: Bound) -> String {
+    let Most { open, asked, asked_of_namespace } = Class::Selected.most();
+    let bound = match bound {
+        Bound::OfNamespace => format!("{asked_of_namespace} selectors of a namespace"),
+        Bound::OfProcess => format!("{open} selectors"),
+        Bound::Asked => format!("{asked} selectors, with those that are refused,"),
+    };
+    format!(
+        "new sources are found once a minute, because the pods of at most {bound} are watched; let ConfigMonitors share \
+         a podSelector"
+    )
+}
+
+/// Tells the watch on a single object that there is no place for it.
 fn no_room(scope: &Scope, bound: Bound) -> Update {
     let (resource, plural) = (scope.target.resource(), scope.target.resource().plural);
-    let Some(class) = scope.class() else { return Update::Refused(None) };
-    let Most { open, asked, asked_of_namespace } = class.most();
-    let (what, advice) = match class {
-        Class::Single => (plural, format!("be watched one by one; grant list and watch on all {plural}")),
-        Class::Selected => ("selectors", "discover sources; let ConfigMonitors share a podSelector".to_owned()),
-    };
+    let Most { open, asked, asked_of_namespace } = Class::Single.most();
     let bound = match bound {
-        Bound::OfNamespace => format!("at most {asked_of_namespace} {what} of a namespace"),
-        Bound::OfProcess => format!("at most {open} {what}"),
-        Bound::Asked => format!("at most {asked} {what}, with those that are refused,"),
+        Bound::OfNamespace => format!("at most {asked_of_namespace} {plural} of a namespace"),
+        Bound::OfProcess => format!("at most {open} {plural}"),
+        Bound::Asked => format!("at most {asked} {plural}, with those that are refused,"),
     };
-    let text = format!("{bound} can {advice}");
+    let text = format!("{bound} can be watched one by one; grant list and watch on all {plural}");
     Update::Refused(Some(Action::new("watch", resource).failed(Cause::Forbidden(text))))
 }
 
@@ -367,6 +454,11 @@ mod tests {
     }
 
     impl Watches {
+        /// How many scopes are listed now and then.
+        fn listed(&self) -> usize {
+            self.watches.values().filter(|state| matches!(state, State::Listed { .. })).count()
+        }
+
         /// How many watches are open, refused, and without a place.
         fn states(&self) -> [usize; 3] {
             let count = |is: fn(&State) -> bool| self.watches.values().filter(|state| is(state)).count();
@@ -432,7 +524,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_namespace_discovers_sources_for_few_selectors_and_leaves_watches_to_another() {
+    async fn a_namespace_watches_the_pods_of_few_selectors_and_leaves_watches_to_another() {
         let mut watches = watches();
         let selected = |namespace: usize, number: usize| Scope {
             namespace: Some(format!("n{namespace}").into()),
@@ -441,14 +533,51 @@ mod tests {
         let scopes: BTreeSet<Scope> =
             (0..9).flat_map(|namespace| (0..65).map(move |number| selected(namespace, number))).collect();
         watches.set(&scopes);
-        assert_eq!(watches.states(), [512, 0, 9 * 65 - 512]);
+        assert_eq!((watches.states(), watches.listed()), ([512, 0, 0], 9 * 65 - 512));
         let mut told = BTreeMap::new();
         while let Some((scope, update)) = watches.next().now_or_never() {
-            if let Update::Refused(Some(error)) = update {
-                told.insert(scope, error.to_string());
+            if let Update::Rarely(Some(why)) = update {
+                told.insert(scope, why);
             }
         }
         assert!(told[&selected(0, 64)].contains("at most 64 selectors of a namespace"), "{told:?}");
-        assert!(told[&selected(8, 0)].contains("at most 512 selectors can"), "{told:?}");
+        assert!(told[&selected(8, 0)].contains("at most 512 selectors are"), "{told:?}");
+        watches.close(&selected(8, 0));
+        assert_eq!(watches.listed(), 9 * 65 - 512, "it is not listed more often");
+        let refused = watches.take(&selected(0, 0), refused());
+        assert!(matches!(refused, Update::Refused(Some(_))));
+        assert_eq!((watches.states(), watches.listed()), ([512, 1, 0], 9 * 65 - 513), "another one takes its place");
+        watches.take(&selected(0, 0), Update::Refused(None));
+        assert_eq!((watches.states(), watches.listed()), ([512, 0, 0], 9 * 65 - 512));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn without_a_place_pods_are_listed_one_after_the_other_and_once_a_minute() {
+        let (turn, begun) = (Arc::default(), Arc::new(std::sync::Mutex::new(Vec::new())));
+        let start = tokio::time::Instant::now();
+        let mut all = SelectAll::new();
+        for number in 0..20 {
+            let begun = Arc::clone(&begun);
+            let list = move || {
+                begun.lock().unwrap().push((number, start.elapsed().as_millis()));
+                // The first one takes long.
+                let time = Duration::from_secs(if number == 0 { 5 } else { 0 });
+                let list = async move {
+                    tokio::time::sleep(time).await;
+                    Update::Pods(Event::Synced)
+                };
+                stream::once(list)
+            };
+            all.push(rounds(Arc::clone(&turn), list).boxed());
+        }
+        let until = tokio::time::sleep(Duration::from_secs(180));
+        all.take_until(until).for_each(|_| std::future::ready(())).await;
+        let begun = begun.lock().unwrap();
+        let times = |number| begun.iter().filter(move |(its, _)| *its == number).map(|(_, at)| *at).collect::<Vec<_>>();
+        for number in 0..20 {
+            let times = times(number);
+            assert!(times.len() >= 2 && times.windows(2).all(|two| two[1] >= two[0] + 60_000), "{times:?}");
+        }
+        assert!(begun.windows(2).all(|two| two[1].1 >= two[0].1 + 100), "{begun:?}");
     }
 }

@@ -15,7 +15,7 @@ use crate::kube::{ResourceVersion, ServerTime};
 const MAX_QUIET_PERIODS: u32 = 10;
 const A_SECOND: Duration = Duration::from_secs(1);
 /// The maximum number of sources that a status keeps although the spec no longer names them.
-const MAX_FORMER: usize = 31;
+pub(super) const MAX_FORMER: usize = 31;
 /// How long a discovered source to which no pod refers is remembered: when pods come again, an edit meanwhile must show.
 const REMEMBERED_FOR: Duration = Duration::from_secs(24 * 3600);
 

@@ -57,6 +57,8 @@ pub(crate) struct Discover {
 pub(crate) struct Found {
     /// The selector.
     pub(crate) selector: Arc<str>,
+    /// Why the pods are listed now and then, and not watched.
+    pub(crate) why_rarely: Option<Arc<str>>,
     /// The names of objects that are never found: the platform adds them to pods.
     excluded: Arc<BTreeSet<Arc<str>>>,
     objects: BTreeMap<SourceName, By>,
@@ -123,6 +125,11 @@ fn within_bounds(keys: BTreeSet<String>) -> Keys {
 impl Found {
     pub(crate) fn new(selector: Arc<str>, excluded: Arc<BTreeSet<Arc<str>>>) -> Self {
         Self { selector, excluded, ..Self::default() }
+    }
+
+    pub(crate) fn emptied(&self) -> Self {
+        let empty = Self::new(Arc::clone(&self.selector), Arc::clone(&self.excluded));
+        Self { why_rarely: self.why_rarely.clone(), ..empty }
     }
 
     /// Takes a pod with this spec. Nothing is kept of the pod, so an object stays found until a list is read anew.
@@ -202,6 +209,7 @@ impl Policy {
         let is_watched = |source: &Source| watches_secrets || !source.name.kind.is_confidential();
         let (watched, unwatched): (Vec<Source>, Vec<Source>) = sources.into_iter().partition(is_watched);
         self.sources.extend(watched);
+        self.why_rarely.clone_from(&found.why_rarely);
         self.unwatched = unwatched.into_iter().map(|source| source.name).collect();
     }
 }

@@ -36,6 +36,8 @@ pub enum Situation<'a> {
         missing_keys: Option<&'a str>,
         /// Whether there is a source.
         has_sources: bool,
+        /// Why new sources are found late, as text for users.
+        why_rarely: Option<&'a str>,
     },
     /// This many discovered Secrets may not be watched.
     SecretsNotWatched(usize),
@@ -243,7 +245,7 @@ impl Situation<'_> {
     /// should do if the situation lasts.
     fn described(&self, status: &Status) -> (Reason, [Message; 3]) {
         match self {
-            Self::Settled { selector, missing_keys, has_sources } => {
+            Self::Settled { selector, missing_keys, has_sources, why_rarely } => {
                 let has_no_pods = status.pods == Some(0);
                 let (reason, advice) = match missing_keys {
                     Some(_) => (Reason::KeyNotFound, "check the keys that the spec names"),
@@ -258,7 +260,8 @@ impl Situation<'_> {
                     true => basis(status),
                     false => "no selected pod refers to an object that can be discovered".to_owned(),
                 };
-                let ready: Vec<String> = missing_keys.into_iter().chain(no_pods).chain([basis]).collect();
+                let late = why_rarely.map(str::to_owned);
+                let ready: Vec<String> = missing_keys.into_iter().chain(no_pods).chain([basis]).chain(late).collect();
                 said(reason, ready.join("; "), NO_RESTART_PENDING, advice)
             }
             Self::SecretsNotWatched(secrets) => said(

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::{NonZeroU8, NonZeroU32};
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -144,6 +145,8 @@ pub struct Policy {
     pub(crate) surplus: Option<SourceName>,
     /// The discovered Secrets, which may not be watched: they stay as they are.
     pub(crate) unwatched: BTreeSet<SourceName>,
+    /// Why new sources are found late.
+    pub(crate) why_rarely: Option<Arc<str>>,
     /// The selector of the pods.
     pub selector: Selector,
     pub(crate) pod_scope: PodScope,
@@ -240,6 +243,7 @@ impl Policy {
             sources,
             discover: spec.discover.map(Discover::from),
             surplus: None,
+            why_rarely: None,
             unwatched: BTreeSet::new(),
             selector: Selector::new(spec.pod_selector, spec.pod_selector_expressions)?,
             pod_scope: spec.pod_scope.unwrap_or_default(),
@@ -261,7 +265,8 @@ impl Policy {
     /// Returns what the spec says, without what was discovered.
     pub(crate) fn as_written(&self) -> Self {
         let named = self.sources.iter().filter(|source| source.origin == Origin::Named);
-        Self { sources: named.cloned().collect(), surplus: None, unwatched: BTreeSet::new(), ..self.clone() }
+        let (sources, unwatched) = (named.cloned().collect(), BTreeSet::new());
+        Self { sources, surplus: None, unwatched, why_rarely: None, ..self.clone() }
     }
 
     /// The sources in short, for a column and for messages.

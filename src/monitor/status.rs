@@ -654,7 +654,10 @@ pub(crate) fn has_baseline(status: &RawValue) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::monitor::MAX_STATUS_BYTES;
     use crate::monitor::content::Kind;
+    use crate::monitor::decide::MAX_FORMER;
+    use crate::monitor::discover::MAX_SOURCES;
 
     #[test]
     fn a_restart_has_begun_once_it_has_the_fields_of_that() {
@@ -764,5 +767,51 @@ mod tests {
         }
         let pods: Vec<usize> = status.history.iter().map(|entry| entry.pods).collect();
         assert_eq!(pods, [11, 10, 9, 8, 7, 6, 5, 4, 3, 2]);
+    }
+
+    /// Names and keys are as long as they may be, and each source has changed twice.
+    #[test]
+    fn a_status_with_as_many_sources_as_there_may_be_fits() {
+        let at = ServerTime::from_second(1_764_000_000);
+        let hash = || ContentHash::from(format!("hmac-sha256:{}", "0".repeat(64)).as_str());
+        let version = || Some(ResourceVersion::from("1234567890123456789"));
+        let name = |number: usize| SourceName { kind: Kind::ConfigMap, name: format!("{number:0>253}").into() };
+        let keys: BTreeSet<String> = (0..64).map(|number| format!("{number:0>4}")).collect();
+        let source = |number| SourceStatus {
+            discovered: true,
+            unreferenced_since: Some(at),
+            resource_version: version(),
+            hash: Some(hash()),
+            restarts: vec![at; 5],
+            restart_back_off_seconds: Some(3600),
+            ..SourceStatus::new(name(number), Some(keys.clone()))
+        };
+        let change = |number| Change {
+            source: name(number),
+            hash: hash(),
+            observed_at: at,
+            pods_resource_version: version(),
+            since: at,
+            since_pods_resource_version: version(),
+            revert: true,
+            pod_scope: PodScope::Referring,
+        };
+        let status = |count: usize| {
+            let restart = Restart { changes: (0..count).map(change).collect(), ..Restart::default() };
+            let entry = Entry {
+                sources: (0..MAX_SOURCES_OF_ENTRY).map(name).collect(),
+                started_at: at,
+                completed_at: at,
+                pods: 10_000,
+                replaced: 10_000,
+                result: Outcome::Superseded,
+                requested: true,
+            };
+            let (sources, history) = ((0..count).map(source).collect(), vec![entry; HISTORY]);
+            Status { sources, history, restart: Some(Box::new(restart)), ..Status::default() }
+        };
+        let bytes = |count| serde_json::to_string(&status(count)).expect("JSON").len();
+        let with_former = MAX_SOURCES + MAX_FORMER;
+        assert!(bytes(with_former) + 10_000 < MAX_STATUS_BYTES, "{} without conditions", bytes(with_former));
     }
 }

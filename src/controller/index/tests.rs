@@ -1,7 +1,7 @@
 use super::*;
 use crate::kube::error::Cause;
 use crate::kube::objects::{Metadata, Undecodable};
-use crate::kube::{Action, SECRETS};
+use crate::kube::{Action, PODS, SECRETS};
 use crate::monitor::content::Kind;
 use serde_json::value::RawValue;
 
@@ -476,4 +476,29 @@ fn a_right_on_pods_or_secrets_that_is_missing_is_told_to_those_that_discover() {
         assert_eq!(index.latest(&"other".into()).map(told), Some((false, false)));
         assert_eq!(words(index.handle_refusal(&target, None)).len(), 1, "{target:?}");
     }
+}
+
+#[test]
+fn what_is_listed_now_and_then_says_so_and_a_list_ends_a_refusal() {
+    let mut index = Index::default();
+    let selector: Arc<str> = "app=web".into();
+    index.handle_monitor(Event::Applied(Ok(discovering("m", 1))));
+    let list = |index: &mut Index| {
+        index.handle_pods(&selector, Event::Reset, None, Instant::now());
+        index.handle_pods(&selector, Event::Synced, None, Instant::now()).len()
+    };
+    let told = |index: &Index| {
+        let found = index.latest(&"m".into()).and_then(|latest| latest.found);
+        found.map(|found| {
+            found.map_err(|_| ()).and_then(|found| found.why_rarely.as_deref().map(str::to_owned).ok_or(()))
+        })
+    };
+    index.handle_rarely(&selector, Some("too many".into()));
+    assert_eq!((list(&mut index), told(&index)), (1, Some(Ok("too many".to_owned()))));
+    assert_eq!((list(&mut index), told(&index)), (0, Some(Ok("too many".to_owned()))), "nothing is new");
+    let error = Action::new("list", PODS).failed(Cause::Forbidden("no".to_owned()));
+    index.handle_refusal(&Target::Selected(Arc::clone(&selector)), Some(&error));
+    assert_eq!((told(&index), list(&mut index)), (Some(Err(())), 1));
+    assert_eq!((index.handle_rarely(&selector, None).len(), told(&index)), (1, Some(Err(()))));
+    assert_eq!(index.handle_rarely(&selector, None).len(), 0);
 }

@@ -516,6 +516,83 @@ async fn discovered_secrets_need_the_right_to_all_secrets() {
     assert_eq!(single, [""; 0], "no watch on a single Secret");
 }
 
+/// Returns the spec of a pod that reads one key of this ConfigMap.
+fn reads(name: &str, key: &str) -> Value {
+    let env = json!([{"name": "A", "valueFrom": {"configMapKeyRef": {"name": name, "key": key}}}]);
+    json!({"containers": [{"name": "app", "image": "app", "env": env}]})
+}
+
+#[tokio::test]
+async fn a_key_counts_if_a_pod_reads_it_and_an_edit_of_the_keys_hides_no_change() {
+    let ns = TestNamespace::new().await;
+    let data = json!({"one": "a", "two": "a", "three": "a"});
+    ns.create("configmaps", json!({"metadata": {"name": "shop"}, "data": data})).await;
+    let edit = async |data: Value| ns.patch("configmaps", "shop", json!({"data": data})).await;
+    workload(&ns, "deployments", "first", 1, reads("shop", "one")).await;
+    workload(&ns, "deployments", "second", 1, reads("shop", "two")).await;
+    let mut before = ns.ready_pods(APP, 2).await;
+    let mut operator = ns.operator().await;
+    discover(&ns, json!({})).await;
+    let sources = ["ConfigMap/shop"];
+    let status = settled(&ns, "UpToDate", &sources).await;
+    assert_eq!(status["status"]["sources"][0]["keys"], json!(["one", "two"]));
+    edit(json!({"three": "b"})).await;
+    settled(&ns, "UpToDate", &sources).await;
+    assert_eq!(replaced(&ns, &before).await, [""; 0]);
+    edit(json!({"two": "b"})).await;
+    settled(&ns, "UpToDate", &sources).await;
+    assert_eq!(replaced(&ns, &before).await, ["first", "second"], "both refer to its object");
+    before = ns.ready_pods(APP, 2).await;
+    // Another pod reads the third key, along with a change of another one.
+    operator.kill();
+    edit(json!({"one": "b"})).await;
+    workload(&ns, "deployments", "third", 1, reads("shop", "three")).await;
+    let all = ns.ready_pods(APP, 3).await;
+    before.extend(all.iter().map(|(name, uid)| (name.clone(), uid.clone())));
+    let _operator = ns.operator().await;
+    let status = settled(&ns, "UpToDate", &sources).await;
+    assert_eq!(status["status"]["sources"][0]["keys"], json!(["one", "three", "two"]));
+    assert_eq!(replaced(&ns, &before).await, ["first", "second", "third"]);
+}
+
+#[tokio::test]
+async fn beyond_64_selectors_of_a_namespace_pods_are_listed_and_the_message_says_so() {
+    let ns = TestNamespace::new().await;
+    create(&ns, &["ConfigMap/a", "ConfigMap/b"]).await;
+    workload(&ns, "deployments", "last", 1, refers(&["a"])).await;
+    let before = ns.ready_pods(APP, 1).await;
+    let _operator = ns.operator().await;
+    for number in 0..64 {
+        let spec = json!({"configMap": null, "discover": {}, "podSelector": {"number": number.to_string()}});
+        ns.create_monitor(&format!("m{number}"), spec).await;
+    }
+    let reason = async |name: &str, reason: &str| {
+        eventually(&format!("{name} is {reason}"), DEADLINE, async || {
+            let monitor = ns.get("configmonitors", name).await;
+            ensure!(condition(&monitor, "Ready")["reason"] == reason, "{monitor}");
+            Ok(())
+        })
+        .await
+        .unwrap();
+    };
+    reason("m63", "NoPodsSelected").await;
+    discover(&ns, json!({"podSelector": {"part": "last"}})).await;
+    let monitor = settled(&ns, "UpToDate", &["ConfigMap/a"]).await;
+    let message = message_of(&monitor, "Ready");
+    assert!(message.contains("once a minute") && message.contains("at most 64 selectors of a namespace"), "{message}");
+    edit(&ns, "ConfigMap/a").await;
+    settled(&ns, "UpToDate", &["ConfigMap/a"]).await;
+    assert_eq!(replaced(&ns, &before).await, ["last"]);
+    ns.delete("configmonitors", "m5").await;
+    eventually("there is a place for it", DEADLINE, async || {
+        let monitor = ns.get("configmonitors", NAME).await;
+        ensure!(!message_of(&monitor, "Ready").contains("once a minute"), "{monitor}");
+        Ok(())
+    })
+    .await
+    .unwrap();
+}
+
 /// The pod as the API server has defaulted it.
 #[tokio::test]
 async fn all_references_of_a_pod_are_found_and_nothing_that_only_looks_like_one() {
@@ -577,5 +654,10 @@ async fn all_references_of_a_pod_are_found_and_nothing_that_only_looks_like_one(
     discover(&ns, json!({"discover": {"kinds": ["ConfigMap", "Secret"]}})).await;
     let all: Vec<&str> = required.iter().copied().chain(["ConfigMap/unmounted"]).collect();
     let found = settled(&ns, "UpToDate", &all).await;
-    assert!(found["status"]["sources"].as_array().unwrap().iter().all(|source| source["discovered"] == true));
+    for source in found["status"]["sources"].as_array().unwrap() {
+        let name = source["name"].as_str().unwrap();
+        let is_one_key = name == "volume" || name.ends_with("-key");
+        let keys = if is_one_key { json!(["key"]) } else { Value::Null };
+        assert_eq!((&source["discovered"], &source["keys"]), (&json!(true), &keys), "{source}");
+    }
 }

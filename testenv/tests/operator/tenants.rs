@@ -25,9 +25,9 @@ const FRIENDS: usize = 10;
 /// Connections that send half a request.
 const CONNECTIONS: usize = 300;
 const MAX_MEMORY_MIB: u64 = 96;
-/// The watches and requests of a namespace that the operator may leave unread for a while: 32 on pods, 32 on single
-/// Secrets, and 16 requests.
-const UNREAD: usize = 80;
+/// The watches and requests of a namespace that the operator may leave unread for a while: 32 on the pods of restarts,
+/// 64 on pods in which sources are discovered, 32 on single Secrets, and 16 requests.
+const UNREAD: usize = 144;
 
 fn sources(kind: &str, monitor: usize) -> Value {
     let source = |number| json!({ kind: { "name": format!("{kind}-{monitor}-{number}").to_lowercase() } });

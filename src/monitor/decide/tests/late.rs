@@ -6,7 +6,8 @@ use crate::monitor::report::Situation;
 /// Second 10: pods run with `a`, and the conditions say so. Second 100: a process that has just started reads `b`.
 fn late() -> Desk {
     let mut desk = Desk::settled(3);
-    let settled = Situation::Settled { selector: &desk.policy.selector, missing_keys: None, has_sources: true };
+    let settled =
+        Situation::Settled { selector: &desk.policy.selector, missing_keys: None, has_sources: true, why_rarely: None };
     crate::monitor::report::report(&settled, &mut desk.status, 1, server(10));
     desk.crash().at(100);
     desk.look = Look(vec![Some(Content { first: true, ..desk.content("b") })]);
