@@ -1,14 +1,14 @@
 //! Pods that refer to different sources, and ConfigMonitors that restart only those.
 
 use simulated_cluster::ledger::Deletion;
-use simulated_cluster::network::Process::First;
+use simulated_cluster::network::Process::{First, Second};
 use simulated_cluster::network::{Fate, RequestKind, Served};
 use simulated_cluster::state::{Owners, Pace, References};
 
 use crate::examples::{OTHER, SETTINGS, play_well, replaced, spec, story};
 use crate::player::Played;
 use crate::story::Move::{self, Crash, Edit as EditContent, RequestRestart, Scale, Start, Wait};
-use crate::story::{Edit, PodCount, Pods, Story, Windows};
+use crate::story::{AT_ONCE, Edit, PodCount, Pods, Story, Windows};
 
 const REFERRING: Move = spec(Edit::Referring(true));
 
@@ -172,6 +172,46 @@ fn the_keys_of_a_discovered_source_are_those_that_pods_read() {
     assert_eq!(by_key(&[&grows[..], &[one]].concat()), [2, 1, 1]);
     let unseen = [Move::Stop(First), one, select(Pods::Back), Start(First)];
     assert_eq!(by_key(&[&grows[..], &unseen].concat()), [0, 1, 0], "nobody knows what was edited first");
+}
+
+/// It has started without waiting for the other one.
+#[test]
+fn a_pod_has_not_read_what_it_does_not_refer_to() {
+    let held = [Wait(200), Move::Spec(1, Edit::Windows(Windows::FarAway)), Move::Spec(0, Edit::Referring(true))];
+    let gone = [Move::DeleteConfigMap(SETTINGS), Scale(1, 3), Wait(60_000)];
+    let back = [EditContent(SETTINGS, 'b'), Wait(8000), EditContent(SETTINGS, 'a')];
+    let pace = Pace { creation: 700, readiness: 0, termination: 200 };
+    let story = Story { seed: 24361032351, both: 2, pace, ..by_owner(&[&held[..], &gone, &back].concat()) };
+    let monitors = vec![(0, Some(PodCount::Pods(1))); 2];
+    play_well(&Story { monitors, namespaces: Served::One, references: References::ByPod, ..story });
+}
+
+/// A pod that reads all of `settings` goes while the change waits.
+#[test]
+fn a_change_keeps_its_list_when_fewer_keys_count() {
+    let spec = |edit| Move::Spec(1, edit);
+    let moves = [
+        spec(Edit::Windows(Windows::FarAway)),
+        spec(Edit::Canary(Some((PodCount::Pods(1), 2)))),
+        spec(Edit::Discover(true)),
+        Move::Until(Second, RequestKind::GetOwner, 3),
+        RequestRestart(1, 'x'),
+        Move::Until(First, RequestKind::ListAll, 2),
+        EditContent(SETTINGS, 'b'),
+        EditContent(OTHER, 'b'),
+        Wait(100_000),
+        Move::EvictFromNode(1),
+    ];
+    let pace = Pace { creation: 2000, readiness: 300, termination: 20_000 };
+    let story = Story { seed: 24361032493, replicas: true, pace, min_ready: 2, page: 2, ..by_owner(&moves) };
+    let (monitors, references) = (vec![(0, AT_ONCE); 2], References::ByKey);
+    play_well(&Story { monitors, namespaces: Served::All, references, ..story });
+    let moves =
+        [spec(Edit::Discover(true)), Wait(1000), EditContent(SETTINGS, 'c'), Wait(1050), EditContent(SETTINGS, 'b')];
+    let pace = Pace { creation: 700, readiness: 5000, termination: 200 };
+    let story = Story { seed: 24361089598, both: 1, replicas: true, pace, skew: 3, ..by_owner(&moves) };
+    let monitors = vec![(1, Some(PodCount::Percent("40%"))), (1, AT_ONCE)];
+    play_well(&Story { monitors, namespaces: Served::One, references, ..story });
 }
 
 /// What refers to a ConfigMap that is gone would not start again.

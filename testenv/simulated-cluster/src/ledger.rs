@@ -783,11 +783,11 @@ impl Ledger {
         // Another keeper may have read the content first, for both, and an earlier version may have had the same
         // content.
         let same = place.into_iter().flat_map(|place| {
-            let content = book.readings[place].content;
+            let now = &book.readings[place];
             let own = book.readings[..=place].iter().rev().filter(|its| is_own(its));
             // This keeper has not read what only others did in between.
-            let is_known = move |its: &&Reading| its.content == content || has_read_all(known, caller.actor, its);
-            own.filter(is_known).take_while(move |its| its.content == content)
+            let is_known = move |its: &&Reading| its.is_like(now) || has_read_all(known, caller.actor, its);
+            own.filter(is_known).take_while(move |its| its.is_like(now))
         });
         let first_read = same.map(Reading::first_at).min().or(read);
         let first_read = first_read.into_iter().chain(changed.map(|changed| changed.at)).min();
@@ -1043,14 +1043,16 @@ impl Ledger {
         of_it.flat_map(|(_, contents)| contents).any(|(at, content)| *at <= until && is_missing(content))
     }
 
-    /// Returns when a pod read a source, and the content: at its creation, or once the ConfigMap existed.
+    /// Returns when a pod read a source, and the content: at its creation, or once the ConfigMap existed, if the pod has
+    /// waited for that.
     pub fn first_content(&self, source: Source, pod: usize) -> Option<(Moment, Content)> {
-        let born = self.pods[pod].born;
+        let PodRecord { born, started, .. } = self.pods[pod];
+        let has_waited = |at: Moment| started.is_none_or(|started| started >= at);
         let contents = &self.contents[&source];
         let at_birth = contents.iter().rev().find(|(at, _)| *at < born).and_then(|(_, content)| *content);
         let later =
             || contents.iter().find_map(|(at, content)| content.filter(|_| *at > born).map(|content| (*at, content)));
-        at_birth.map(|content| (born, content)).or_else(later)
+        at_birth.map(|content| (born, content)).or_else(|| later().filter(|(at, _)| has_waited(*at)))
     }
 
     /// Returns until when a source had this content. A ConfigMap that is missing for a while and comes back unchanged
@@ -1532,6 +1534,15 @@ impl Reading {
         self.first.contains(&part.name())
     }
 
+    /// Returns whether both have read the same, as far as the same keys counted.
+    fn is_like(&self, other: &Self) -> bool {
+        let is_like = |part: Source| {
+            let part = if other.source.has(part) { part } else { part.first_key() };
+            self.of_part(part) == other.of_part(part)
+        };
+        self.source.config_maps().eq(other.source.config_maps()) && self.source.parts().all(is_like)
+    }
+
     pub fn of_part(&self, part: Source) -> Option<Data> {
         self.source.of_part(part, self.content)
     }
@@ -1620,7 +1631,7 @@ impl Write {
         }
         let before = self.before.restart.as_ref();
         let has_other_keys = |change: &Change| self.after.keys_of(&change.name) != self.before.keys_of(&change.name);
-        if before.is_some_and(|before| !before.has_begun() && before.changes.iter().any(has_other_keys)) {
+        if !advances && before.is_some_and(|before| !before.has_begun() && before.changes.iter().any(has_other_keys)) {
             // Content that came back along with an edit of its keys has another hash.
             return None;
         }

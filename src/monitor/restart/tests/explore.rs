@@ -1,6 +1,6 @@
 //! Every course of a restart of three pods that deviates from the smooth one at most `K` times: answers that fail, are
-//! lost or refuse, pods that crash meanwhile, a watch that lags or ends, another process that takes over, and another
-//! restart of the same pods that goes on in between.
+//! lost or refuse, pods that crash meanwhile, a watch that lags or ends, another process that takes over, another restart
+//! of the same pods that goes on in between, and, of two discovered sources, one that goes missing and comes back.
 //!
 //! `make explore` takes more deviations.
 
@@ -13,17 +13,19 @@ use std::time::{Duration, Instant};
 use serde_json::value::RawValue;
 
 use self::world::{DESIRED, Event, Eyes, OLD, Stage, World, number};
-use super::{AT_ONCE, READ, restart};
+use super::{AT_ONCE, READ, change, restart_of};
 use crate::kube::error::{Cause, Error};
 use crate::kube::objects::Pod;
 use crate::kube::{Action, PODS, ServerTime};
+use crate::monitor::content::Kind;
 use crate::monitor::restart::machine::{Do, Machine, News};
-use crate::monitor::restart::plan::{Plan, Suspects};
+use crate::monitor::restart::plan::{Plan, Referrers, Scope, Snapshot, Suspects};
 use crate::monitor::restart::standing::{OwnerQuery, OwnerState, OwnerStates};
 use crate::monitor::restart::surge::DeploymentState;
 use crate::monitor::restart::wave::{Attempt, Means, Reply, Wave};
-use crate::monitor::spec::Policy;
-use crate::monitor::status::{Begun, CanaryState, Why};
+use crate::monitor::source::SourceName;
+use crate::monitor::spec::{PodScope, Policy};
+use crate::monitor::status::{Begun, CanaryState, Change, Restart, Why};
 
 /// The most questions in a course. A smooth one takes fewer than 100.
 const HORIZON: usize = 1000;
@@ -60,10 +62,22 @@ enum Mood {
     Done,
 }
 
+/// Of two discovered sources, which pods refer to the second one. All but the second pod refer to the first one.
+const OF_SECOND: [usize; 2] = [0, 1];
+
+/// What the restarts are about.
+struct About {
+    policy: Policy,
+    restart: Restart,
+    referrers: Arc<Referrers>,
+    /// The second source, if there are two.
+    second: Option<SourceName>,
+}
+
 /// One course: the restarts of the same pods, their world, and the deviations so far.
 #[derive(Clone)]
 struct Course<'a> {
-    policy: &'a Policy,
+    about: &'a About,
     world: World,
     actors: Vec<Actor>,
     /// The actor that is asked.
@@ -73,24 +87,50 @@ struct Course<'a> {
     deviations: Vec<String>,
     questions: usize,
     since_wait: usize,
+    /// The second source does not exist.
+    is_missing: bool,
 }
 
 fn failed(cause: Cause) -> Error {
     Action::new("delete", PODS).failed(cause)
 }
 
-fn plan(policy: &Policy) -> Plan {
-    let pods: Vec<Pod> = World::new().pods().iter().map(|pod| (**pod).clone()).collect();
-    let listed = Some(Arc::new(pods.iter().map(|pod| pod.uid.clone()).collect()));
-    let suspects = Suspects::of(&restart(), &HashMap::from([("7".into(), listed)]), &Arc::default());
-    Plan::new(policy, &suspects, policy.selector.to_query(), &pods, None)
+impl About {
+    fn one(policy: Policy) -> Self {
+        Self { policy, restart: restart_of(change()), referrers: Arc::default(), second: None }
+    }
+
+    fn two(policy: Policy) -> Self {
+        let [first, second] = ["a", "b"].map(|name| SourceName { kind: Kind::ConfigMap, name: name.into() });
+        let of = |source: &SourceName| Change { source: source.clone(), pod_scope: PodScope::Referring, ..change() };
+        let changes = vec![of(&first), of(&second)];
+        let (scope, mut referrers) = (Scope::of(&changes, &BTreeSet::new()), Referrers::default());
+        for pod in World::new().pods() {
+            let number = number(&pod);
+            let refers = [(&first, number != 1), (&second, OF_SECOND.contains(&number))];
+            let from = refers.into_iter().filter(|(_, refers)| *refers);
+            let from: Vec<String> =
+                from.map(|(source, _)| format!(r#"{{"configMapRef":{{"name":"{}"}}}}"#, source.name)).collect();
+            let spec = format!(r#"{{"containers":[{{"envFrom":[{}]}}]}}"#, from.join(","));
+            referrers.see(&scope, &pod.uid, Some(&RawValue::from_string(spec).unwrap()));
+        }
+        let restart = Restart { changes, ..Restart::default() };
+        Self { policy, restart, referrers: Arc::new(referrers), second: Some(second) }
+    }
+
+    fn plan(&self) -> Plan {
+        let pods: Vec<Pod> = World::new().pods().iter().map(|pod| (**pod).clone()).collect();
+        let listed = Some(Arc::new(pods.iter().map(|pod| pod.uid.clone()).collect()));
+        let suspects = Suspects::of(&self.restart, &HashMap::from([("7".into(), listed)]), &self.referrers);
+        Plan::new(&self.policy, &suspects, self.policy.selector.to_query(), &pods, None)
+    }
 }
 
 impl<'a> Course<'a> {
-    fn begin(policy: &'a Policy, restarts: usize) -> Self {
-        let at = ServerTime::from_second(READ);
+    fn begin(about: &'a About, restarts: usize) -> Self {
+        let (at, policy) = (ServerTime::from_second(READ), &about.policy);
         let actor = |_| Actor {
-            machine: Machine::begin(policy, plan(policy), &restart(), Why::Changed, None, at),
+            machine: Machine::begin(policy, about.plan(), &about.restart, Why::Changed, None, at),
             eyes: Eyes::default(),
             begun: Begun::new(at, policy.selector.to_query(), OLD),
             deleted: BTreeSet::new(),
@@ -101,8 +141,9 @@ impl<'a> Course<'a> {
             mood: Mood::Working,
         };
         let (actors, world) = ((0..restarts).map(actor).collect(), World::new());
-        let (turn, deviations) = ((None, 0), Vec::new());
-        let mut course = Self { policy, world, actors, active: 0, turn, deviations, questions: 0, since_wait: 0 };
+        let (turn, deviations, is_missing) = ((None, 0), Vec::new(), false);
+        let (active, questions, since_wait) = (0, 0, 0);
+        let mut course = Self { about, world, actors, active, turn, deviations, questions, since_wait, is_missing };
         for active in (0..restarts).rev() {
             course.active = active;
             course.lists();
@@ -133,7 +174,7 @@ impl<'a> Course<'a> {
 
     /// Begins the next step of the keeper.
     fn step(&mut self) {
-        let policy = self.policy;
+        let policy = &self.about.policy;
         let Actor { machine, begun, mood, .. } = self.actor();
         machine.resume(policy, begun);
         *mood = Mood::Working;
@@ -149,10 +190,21 @@ impl<'a> Course<'a> {
     /// Another process takes the restart over.
     fn is_taken_over(&mut self) {
         self.end_turn();
-        let policy = self.policy;
+        let About { policy, restart, .. } = self.about;
+        let plan = self.about.plan();
         let Actor { machine, eyes, begun, .. } = self.actor();
         eyes.close();
-        *machine = Machine::recall(policy, plan(policy), &restart(), begun, None, false);
+        *machine = Machine::recall(policy, plan, restart, begun, None, false);
+        self.step();
+    }
+
+    /// The second source goes missing or comes back: only another list shows what refers to it.
+    fn second_is_missing(&mut self, is_missing: bool) {
+        self.end_turn();
+        self.is_missing = is_missing;
+        let Actor { machine, eyes, .. } = self.actor();
+        eyes.close();
+        machine.unfollow();
         self.step();
     }
 
@@ -185,6 +237,10 @@ impl<'a> Course<'a> {
         let pods = actors[*active].eyes.list(world, *ended);
         (actors[*active].has_news, actors[*active].listed_ms) = (false, world.ms);
         let at = self.world.now().server;
+        let missing: BTreeSet<SourceName> = self.about.second.iter().filter(|_| self.is_missing).cloned().collect();
+        let pods_of = |pod: &&Arc<Pod>| self.is_missing && OF_SECOND.contains(&number(pod));
+        let unstartable: Snapshot = pods.iter().filter(pods_of).map(|pod| pod.uid.clone()).collect();
+        self.actor().machine.leave_out(&missing, unstartable);
         self.hear(News::Listed { pods, at, took: Duration::from_millis(4) });
     }
 
@@ -338,6 +394,8 @@ impl<'a> Course<'a> {
         let [surge, pods] = [surge, removals].map(|them| them.iter().map(|it| number(&it.pod)).collect::<Vec<_>>());
         self.check(proof == eyes.lists, "the proof is as old as the list");
         self.check(pods.iter().all(|pod| *pod < OLD), "only old pods are deleted");
+        let is_held = |pod: &usize| self.is_missing && OF_SECOND.contains(pod);
+        self.check(!pods.iter().chain(&surge).any(is_held), "no pod goes that would not start again");
         let is_again = |pod: &usize| deleted.contains(pod) && !unclear.contains(pod);
         self.check(!pods.iter().any(is_again), "no pod is deleted twice");
         self.check_surge(&surge, &pods, handed_over, unclear);
@@ -346,7 +404,7 @@ impl<'a> Course<'a> {
         let (ready, mut after) = (eyes.ready(), [0; 2]);
         ready.iter().filter(stays).for_each(|pod| after[self.world.owner_of(*pod)] += 1);
         let lacks = DESIRED.into_iter().zip(after).map(|(desired, after)| desired.saturating_sub(after));
-        if let Some(most) = self.policy.max_unavailable {
+        if let Some(most) = self.about.policy.max_unavailable {
             self.check(lacks.clone().max() <= Some(1), "the budget of each owner is kept");
             self.check(most.total.is_none() || lacks.sum::<usize>() <= 1, "the budget of all owners is kept");
         }
@@ -367,7 +425,7 @@ impl<'a> Course<'a> {
         let is_again = |pod: &usize| handed_over.contains(pod) || before.contains(pod) && !unclear.contains(pod);
         self.check(!surge.iter().any(is_again), "no pod is handed over twice");
         self.check(surge.is_empty() || handed_over.len() + surge.len() <= 1, "one is handed over at a time");
-        if self.policy.max_surge.is_some() {
+        if self.about.policy.max_surge.is_some() {
             let ready = eyes.ready();
             let enough = ready.iter().filter(|pod| is_its(pod) && !handed_over.contains(pod)).count() >= DESIRED[0];
             let mut taken = pods.iter().filter(|pod| is_its(pod) && ready.contains(pod));
@@ -618,6 +676,11 @@ impl Explorer {
             course.step();
             goes_on
         });
+        self.deviate(before, "the second source goes missing", |course| {
+            let is_new = course.about.second.is_some() && !course.is_missing;
+            course.second_is_missing(is_new);
+            is_new
+        });
         self.deviate(before, "the watch ends", |course| {
             course.end_turn();
             course.actor().eyes.close();
@@ -626,23 +689,30 @@ impl Explorer {
             true
         });
         self.taken_over(before, |_| {});
-        course.rests(Mood::Waiting(until));
+        match course.is_missing {
+            true => course.second_is_missing(false),
+            false => course.rests(Mood::Waiting(until)),
+        }
     }
 }
 
-/// `K` is the most deviations; `ALONE` without take-overs, and `PAIRS` with two restarts of the same pods.
+/// `K` is the most deviations; `ALONE` without take-overs, `ENTRIES` with two sources, and `PAIRS` with two restarts of the
+/// same pods.
 #[test]
 fn every_course_with_few_deviations_keeps_the_rules_and_ends() {
     let most = |name: &str| std::env::var(name).map_or(2, |most| most.parse().unwrap());
     let rolling = r#","maxUnavailable":1"#;
     let canary = &format!(r#"{AT_ONCE},"canary":{{"pods":1,"bakeSeconds":{BAKE}}}"#);
-    let explore = |fields: &str, restarts: usize, most: usize, takes_over: bool| {
+    let explore_about = |about: fn(Policy) -> About, fields: &str, restarts: usize, most: usize, takes_over: bool| {
         let spec = format!(r#"{{"configMap":"a","podSelector":{{"app":"web"}}{fields}}}"#);
-        let policy = Policy::of(Some(&RawValue::from_string(spec).unwrap())).unwrap();
+        let about = about(Policy::of(Some(&RawValue::from_string(spec).unwrap())).unwrap());
         let mut explorer = Explorer { most, takes_over, ended: 0 };
-        explorer.explore(Course::begin(&policy, restarts));
-        println!("{} courses of {restarts} with {fields:?}, K={most}, take-overs: {takes_over}", explorer.ended);
+        explorer.explore(Course::begin(&about, restarts));
+        let sources = about.restart.changes.len();
+        println!("{} courses of {restarts} about {sources}, {fields:?}, K={most}, {takes_over}", explorer.ended);
     };
+    let explore =
+        |fields: &str, restarts, most, takes_over| explore_about(About::one, fields, restarts, most, takes_over);
     let one_of_all = r#","maxUnavailable":1,"maxUnavailableTotal":1"#;
     let surge = r#","maxSurge":1"#;
     for fields in [AT_ONCE, rolling, one_of_all, canary, surge] {
@@ -650,6 +720,9 @@ fn every_course_with_few_deviations_keeps_the_rules_and_ends() {
         if most("ALONE") > 2 {
             explore(fields, 1, most("ALONE"), false);
         }
+    }
+    for fields in [AT_ONCE, rolling, canary, surge] {
+        explore_about(About::two, fields, 1, most("ENTRIES"), false);
     }
     explore(rolling, 2, most("PAIRS"), false);
     explore(surge, 2, most("PAIRS"), false);
