@@ -44,7 +44,7 @@ help:
 	@echo "make bench        measure restarts, a storm, a stream of edits, many objects and many namespaces for BENCHMARKS.md;"
 	@echo "                  takes ninety minutes"
 	@echo "make bench PART=storm"
-	@echo "                  one part of it: restarts, rolling, storm, stream, memory, scale or namespaces"
+	@echo "                  one part of it: restarts, rolling, storm, stream, memory, scale, namespaces, polls or discover"
 	@echo "make build        build the operator: $(OPERATOR)"
 	@echo "make chart        update the generated files of the Helm chart"
 	@echo "make image        build the image for docker load and others: $(IMAGES)/configmonitor-operator.tar"

@@ -4,6 +4,7 @@
 
 mod audit;
 mod contestants;
+mod discover;
 mod floor;
 mod ground;
 mod memory;
@@ -25,7 +26,8 @@ use std::process::ExitCode;
 use anyhow::{Result, ensure};
 use testenv::operator;
 
-const PARTS: [&str; 8] = ["restarts", "rolling", "storm", "stream", "memory", "scale", "namespaces", "polls"];
+const PARTS: [&str; 9] =
+    ["restarts", "rolling", "storm", "stream", "memory", "scale", "namespaces", "polls", "discover"];
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
@@ -59,7 +61,8 @@ async fn run(only: Option<&str>) -> Result<()> {
             "memory" => memory::run().await?,
             "scale" => scale::run().await?,
             "namespaces" => namespaces::run().await?,
-            _ => polls::run().await?,
+            "polls" => polls::run().await?,
+            _ => discover::run().await?,
         }
     }
     Ok(())
