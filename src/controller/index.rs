@@ -207,7 +207,9 @@ impl Index {
             Event::Synced => {
                 let next = empty(&pods.listing);
                 let listed = Some(std::mem::replace(&mut pods.listing, next));
-                let is_news = pods.found != listed || pods.is_awaited || pods.refused.take().is_some();
+                // A watch that is refused lists again, too.
+                let was_refused = pods.listing.why_rarely.is_some() && pods.refused.take().is_some();
+                let is_news = pods.found != listed || pods.is_awaited || was_refused;
                 (pods.found, pods.is_awaited) = (listed, pods.relist_at.is_some());
                 is_news
             }

@@ -2,12 +2,12 @@
 //! for whose selector there is no place are listed now and then.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use futures_util::stream::{self, BoxStream, SelectAll};
 use futures_util::{FutureExt, Stream, StreamExt};
-use tokio::sync::Mutex;
+use tokio::sync::Semaphore;
 use tokio::sync::mpsc::unbounded_channel;
 use tokio_util::sync::DropGuard;
 
@@ -25,10 +25,12 @@ use crate::monitor::{CONFIG_MONITORS, ConfigMonitor};
 /// purpose.
 const ASK_AGAIN_AFTER: Duration = Duration::from_secs(60);
 
-/// A selector without a place is listed this often, one after the other with this pause, and none for longer.
+/// The pods of a selector without a place are listed this long after the last list, which may take no longer than this.
 const LIST_AGAIN_AFTER: Duration = Duration::from_secs(60);
-const LIST_PAUSE: Duration = Duration::from_millis(100);
-const LIST_TIMEOUT: Duration = Duration::from_secs(30);
+const LIST_TIMEOUT: Duration = Duration::from_secs(60);
+/// So many lists are made at a time, one of a namespace, each with this pause after it: ten in a second.
+const LISTS_AT_A_TIME: usize = 4;
+const LIST_PAUSE: Duration = Duration::from_millis(400);
 
 /// The pods that have not finished.
 const UNFINISHED: &str = "status.phase!=Succeeded,status.phase!=Failed";
@@ -131,8 +133,30 @@ pub(crate) struct Watches {
     updates: SelectAll<BoxStream<'static, (Scope, Update)>>,
     /// The watches without a place, and the bounds that they have met, which nobody was told yet.
     untold: VecDeque<(Scope, Bound)>,
-    /// Held by the selector whose pods are being listed.
-    turn: Arc<Mutex<()>>,
+    turns: Turns,
+}
+
+/// Who may list pods now and then: of each namespace one selector at a time, and of these a few.
+struct Turns {
+    of_namespaces: BTreeMap<Option<Arc<str>>, Weak<Semaphore>>,
+    of_all: Arc<Semaphore>,
+}
+
+impl Turns {
+    /// Returns what to acquire, in this order.
+    fn of(&mut self, namespace: Option<&Arc<str>>) -> [Arc<Semaphore>; 2] {
+        self.of_namespaces.retain(|_, turn| turn.strong_count() > 0);
+        let known = self.of_namespaces.get(&namespace.cloned()).and_then(Weak::upgrade);
+        let turn = known.unwrap_or_else(|| Arc::new(Semaphore::new(1)));
+        self.of_namespaces.insert(namespace.cloned(), Arc::downgrade(&turn));
+        [turn, Arc::clone(&self.of_all)]
+    }
+}
+
+impl Default for Turns {
+    fn default() -> Self {
+        Self { of_namespaces: BTreeMap::new(), of_all: Arc::new(Semaphore::new(LISTS_AT_A_TIME)) }
+    }
 }
 
 enum State {
@@ -210,7 +234,7 @@ impl Places {
 impl Watches {
     pub(crate) fn new(client: Client) -> Self {
         let (watches, updates, untold) = (BTreeMap::new(), SelectAll::new(), VecDeque::new());
-        Self { client, watches, updates, untold, turn: Arc::default() }
+        Self { client, watches, updates, untold, turns: Turns::default() }
     }
 
     /// Opens the watches of these scopes, and closes all others.
@@ -233,7 +257,10 @@ impl Watches {
     /// watches are told once which bound they have met.
     fn open_waiting(&mut self) {
         let mut places = Places::of(&self.watches);
-        for (scope, state) in &mut self.watches {
+        let mut watches: Vec<(&Scope, &mut State)> = self.watches.iter_mut().collect();
+        // A watch that was closed to begin anew keeps its place.
+        watches.sort_by_key(|(_, state)| matches!(state, State::Listed { .. }));
+        for (scope, state) in watches {
             let bound = places.bound(scope);
             match (&mut *state, bound) {
                 (State::Open(_) | State::Refused(_), _) | (State::Listed { .. }, Some(_)) => continue,
@@ -255,7 +282,7 @@ impl Watches {
                         let scope = scope.clone();
                         move || one_list(client.clone(), &scope)
                     };
-                    told.chain(rounds(Arc::clone(&self.turn), list)).boxed()
+                    told.chain(rounds(self.turns.of(scope.namespace.as_ref()), list)).boxed()
                 }
             };
             let (its, stopped) = (scope.clone(), stop.clone().cancelled_owned());
@@ -359,33 +386,37 @@ fn updates(client: Client, scope: &Scope) -> BoxStream<'static, Update> {
 
 /// Lists the objects of a scope once: a watch until its list is complete, or refused.
 fn one_list(client: Client, scope: &Scope) -> BoxStream<'static, Update> {
-    let is_end = |update: &Update| matches!(update, Update::Pods(Event::Synced) | Update::Refused(Some(_)));
-    let list = updates(client, scope).filter(|update| {
-        let is_of_list = matches!(update, Update::Pods(_) | Update::Refused(Some(_)));
-        std::future::ready(is_of_list)
-    });
-    let until_end = list.scan(false, move |is_over, update| {
-        let goes_on = !std::mem::replace(is_over, is_end(&update));
-        std::future::ready(goes_on.then_some(update))
-    });
-    until_end.take_until(tokio::time::sleep(LIST_TIMEOUT)).boxed()
+    let text = format!("the list has not been complete within {} s", LIST_TIMEOUT.as_secs());
+    let timeout = Action::new("list", scope.target.resource()).failed(Cause::Unreachable(text));
+    let timeout = tokio::time::sleep(LIST_TIMEOUT).map(|()| Update::Refused(Some(timeout)));
+    until_listed(stream::select(updates(client, scope), timeout.into_stream())).boxed()
 }
 
-/// Lists again and again. Lists that share the turn are made one after the other.
+/// Returns the updates of a watch about its first list, the end of which is the end of these.
+fn until_listed(updates: impl Stream<Item = Update> + Send) -> impl Stream<Item = Update> + Send {
+    let with_end = updates.flat_map(|update| {
+        let is_of_list = matches!(update, Update::Pods(_) | Update::Refused(Some(_)));
+        let is_end = matches!(update, Update::Pods(Event::Synced) | Update::Refused(Some(_)));
+        stream::iter(is_of_list.then_some(Some(update)).into_iter().chain(is_end.then_some(None)))
+    });
+    with_end.take_while(|update| std::future::ready(update.is_some())).filter_map(std::future::ready)
+}
+
+/// Lists again and again, each time in its turn.
 fn rounds<L: Stream<Item = Update> + Send + 'static>(
-    turn: Arc<Mutex<()>>,
+    turns: [Arc<Semaphore>; 2],
     list: impl Fn() -> L + Clone + Send + 'static,
 ) -> impl Stream<Item = Update> + Send {
     let round = move || {
-        let (turn, list) = (Arc::clone(&turn), list.clone());
-        let rest = async |held| {
-            tokio::time::sleep(LIST_PAUSE).await;
-            drop(held);
-            tokio::time::sleep(LIST_AGAIN_AFTER).await;
-        };
-        let with_turn = turn.lock_owned().map(move |held| {
-            let rest = stream::once(rest(held)).filter_map(async |()| None);
-            list().chain(rest)
+        let ([of_namespace, of_all], list) = (turns.clone(), list.clone());
+        let turn = async move { (of_namespace.acquire_owned().await, of_all.acquire_owned().await) };
+        let with_turn = turn.map(move |held| {
+            let rest = async move {
+                tokio::time::sleep(LIST_PAUSE).await;
+                drop(held);
+                tokio::time::sleep(LIST_AGAIN_AFTER).await;
+            };
+            list().chain(stream::once(rest).filter_map(async |()| None))
         });
         with_turn.flatten_stream()
     };
@@ -400,7 +431,7 @@ fn why_rarely(bound: Bound) -> String {
         Bound::Asked => format!("{asked} selectors, with those that are refused,"),
     };
     format!(
-        "new sources are found once a minute, because the pods of at most {bound} are watched; let ConfigMonitors share \
+        "new sources are found a minute later, because the pods of at most {bound} are watched; let ConfigMonitors share \
          a podSelector"
     )
 }
@@ -553,31 +584,44 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn without_a_place_pods_are_listed_one_after_the_other_and_once_a_minute() {
-        let (turn, begun) = (Arc::default(), Arc::new(std::sync::Mutex::new(Vec::new())));
+        let (mut turns, begun) = (Turns::default(), Arc::new(std::sync::Mutex::new(Vec::new())));
         let start = tokio::time::Instant::now();
         let mut all = SelectAll::new();
-        for number in 0..20 {
+        // The first namespace has many selectors, and its lists take long.
+        for number in 0..40 {
+            let (namespace, time) = if number < 20 { (0, 5) } else { (number, 0) };
             let begun = Arc::clone(&begun);
             let list = move || {
                 begun.lock().unwrap().push((number, start.elapsed().as_millis()));
-                // The first one takes long.
-                let time = Duration::from_secs(if number == 0 { 5 } else { 0 });
                 let list = async move {
-                    tokio::time::sleep(time).await;
+                    tokio::time::sleep(Duration::from_secs(time)).await;
                     Update::Pods(Event::Synced)
                 };
                 stream::once(list)
             };
-            all.push(rounds(Arc::clone(&turn), list).boxed());
+            let turns = turns.of(Some(&format!("n{namespace}").into()));
+            all.push(rounds(turns, list).boxed());
         }
-        let until = tokio::time::sleep(Duration::from_secs(180));
+        let until = tokio::time::sleep(Duration::from_secs(300));
         all.take_until(until).for_each(|_| std::future::ready(())).await;
         let begun = begun.lock().unwrap();
         let times = |number| begun.iter().filter(move |(its, _)| *its == number).map(|(_, at)| *at).collect::<Vec<_>>();
-        for number in 0..20 {
+        for number in 0..40 {
             let times = times(number);
-            assert!(times.len() >= 2 && times.windows(2).all(|two| two[1] >= two[0] + 60_000), "{times:?}");
+            assert!(times.windows(2).all(|two| two[1] >= two[0] + 60_000), "{times:?}");
+            let expected = if number < 20 { 2 } else { 5 };
+            assert!(times.len() >= expected, "{number}: {times:?}");
         }
-        assert!(begun.windows(2).all(|two| two[1].1 >= two[0].1 + 100), "{begun:?}");
+        let in_a_second = begun.windows(11).all(|some| some[10].1 >= some[0].1 + 1000);
+        assert!(in_a_second, "{begun:?}");
+    }
+
+    #[test]
+    fn a_list_is_over_as_soon_as_it_is_complete_or_refused() {
+        for last in [Update::Pods(Event::Synced), refused()] {
+            let list = [Update::Refused(None), Update::Rarely(None), Update::Pods(Event::Reset), last];
+            let updates = stream::iter(list).chain(stream::pending());
+            assert_eq!(until_listed(updates).count().now_or_never(), Some(2));
+        }
     }
 }

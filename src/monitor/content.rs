@@ -42,7 +42,7 @@ const PREFIX: &str = "sha256:";
 const KEYED_PREFIX: &str = "hmac-sha256:";
 /// The content of an optional source that does not exist.
 const ABSENT: &str = "absent";
-/// Content that differed from the current one when the keys were edited.
+/// Content that differed from the current one when the keys were edited. What is read always has another hash.
 const OTHER_KEYS: &str = "other-keys";
 
 /// A hash of the content of a source, with a prefix that names the framing.
@@ -93,7 +93,7 @@ impl ContentHash {
     }
 
     /// Returns what takes the place of this hash, read from a status, when other keys come to count: the hash of the same
-    /// content under these, or one that no content has. `before` and `current` are the current content under the earlier
+    /// content under these, or one that nothing read has. `before` and `current` are the current content under the earlier
     /// keys and under these.
     ///
     /// # Errors

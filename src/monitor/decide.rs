@@ -111,7 +111,7 @@ pub struct Observed {
 
 type Found = Result<(Finding, Option<Quiet>), UnknownHash>;
 
-/// Of which source there was a first content, or that of other keys.
+/// Of which source there was a first content, or of further keys of it. That of a named one is a new baseline.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Basis {
     Discovered,
@@ -556,10 +556,12 @@ fn take_keys(
             None if is_recorded => continue,
             None => {}
             Some((content, (_, before))) => {
-                if change.is_none() && known.hash.is_some() {
+                if change.is_none() && known.hash.is_some() && has_others(&source.keys, &known.keys) {
                     basis = basis.max(Some(Basis::from(source)));
                 }
                 let last = quiet.as_mut().and_then(|quiet| quiet.content.0.get_mut(&known.name));
+                // An earlier step has taken the keys, and could not write that.
+                let last = last.filter(|last| **last != content.hash);
                 for hash in known.hash.iter_mut().chain(change).chain(last) {
                     *hash = hash.rekeyed(before, &content.hash)?;
                 }
@@ -568,6 +570,15 @@ fn take_keys(
         known.keys.clone_from(&source.keys);
     }
     Ok(basis)
+}
+
+/// Returns whether some keys are not among these.
+fn has_others(keys: &Keys, of: &Keys) -> bool {
+    match (keys, of) {
+        (_, None) => false,
+        (None, Some(_)) => true,
+        (Some(keys), Some(of)) => !keys.is_subset(of),
+    }
 }
 
 /// Records the existing sources, and the first content of each source that had none. Returns of which there was one. That

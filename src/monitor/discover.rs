@@ -79,8 +79,8 @@ struct By {
 struct Use {
     /// Whether all of them start without it.
     is_optional: bool,
-    /// The keys that any of them reads.
-    keys: Keys,
+    /// The keys that any of them reads, in lines: there may be many objects. `None`: all.
+    keys: Option<Box<str>>,
 }
 
 impl From<DiscoverSpec> for Discover {
@@ -101,25 +101,49 @@ impl Discover {
 impl By {
     fn by(&self, unmanaged: UnmanagedPods) -> Option<Use> {
         let of_unmanaged = self.unmanaged.as_ref().filter(|_| unmanaged == UnmanagedPods::Delete);
-        self.managed.iter().chain(of_unmanaged).cloned().reduce(Use::and)
+        match (&self.managed, of_unmanaged) {
+            (Some(managed), Some(unmanaged)) => Some(managed.and(unmanaged)),
+            (managed, unmanaged) => managed.as_ref().or(unmanaged).cloned(),
+        }
+    }
+
+    fn of(&self, is_managed: bool) -> Option<&Use> {
+        if is_managed { self.managed.as_ref() } else { self.unmanaged.as_ref() }
     }
 }
 
 impl Use {
     fn of(referred: &Referred<'_>) -> Self {
-        let keys = referred.keys.as_ref().map(|keys| keys.iter().map(|key| (*key).to_owned()).collect());
-        Self { is_optional: referred.is_optional, keys: keys.and_then(within_bounds) }
+        let keys = referred.keys.as_ref().and_then(|keys| in_lines(keys.iter().copied().collect()));
+        Self { is_optional: referred.is_optional, keys }
     }
 
-    fn and(self, other: Self) -> Self {
-        let both = self.keys.zip(other.keys).map(|(one, other)| one.into_iter().chain(other).collect());
-        Self { is_optional: self.is_optional && other.is_optional, keys: both.and_then(within_bounds) }
+    /// Returns whether this already says what a reference does.
+    fn covers(&self, referred: &Referred<'_>) -> bool {
+        let has_keys = match (&self.keys, &referred.keys) {
+            (None, _) => true,
+            (Some(_), None) => false,
+            (Some(keys), Some(read)) => read.iter().all(|key| keys.lines().any(|its| its == *key)),
+        };
+        has_keys && (!self.is_optional || referred.is_optional)
+    }
+
+    fn and(&self, other: &Self) -> Self {
+        let both = self.keys.as_deref().zip(other.keys.as_deref());
+        let keys = both.and_then(|(one, other)| in_lines(one.lines().chain(other.lines()).collect()));
+        Self { is_optional: self.is_optional && other.is_optional, keys }
+    }
+
+    fn keys(&self) -> Keys {
+        self.keys.as_ref().map(|keys| keys.lines().map(str::to_owned).collect())
     }
 }
 
-fn within_bounds(keys: BTreeSet<String>) -> Keys {
-    let bytes: usize = keys.iter().map(String::len).sum();
-    Some(keys).filter(|keys| keys.len() <= MAX_KEYS && bytes <= MAX_KEY_BYTES)
+/// Returns `None` if there are too many keys.
+fn in_lines(keys: BTreeSet<&str>) -> Option<Box<str>> {
+    let bytes: usize = keys.iter().map(|key| key.len()).sum();
+    let are_few = keys.len() <= MAX_KEYS && bytes <= MAX_KEY_BYTES;
+    are_few.then(|| keys.into_iter().collect::<Vec<_>>().join("\n").into())
 }
 
 impl Found {
@@ -148,12 +172,14 @@ impl Found {
             }
             let Some(object) = SourceName::referred(&referred) else { continue };
             let before = found.objects.get(&object);
-            let mut by = before.cloned().unwrap_or_default();
-            let of = if is_managed { &mut by.managed } else { &mut by.unmanaged };
-            *of = of.take().into_iter().chain([Use::of(&referred)]).reduce(Use::and);
-            if before == Some(&by) {
+            let known = before.and_then(|by| by.of(is_managed));
+            if known.is_some_and(|known| known.covers(&referred)) {
                 continue;
             }
+            let new = Use::of(&referred);
+            let both = known.map(|known| known.and(&new));
+            let mut by = before.cloned().unwrap_or_default();
+            *(if is_managed { &mut by.managed } else { &mut by.unmanaged }) = both.or(Some(new));
             let of_its_kind = || found.objects.keys().filter(|known| known.kind == object.kind).count();
             if before.is_some() || of_its_kind() < MAX_FOUND {
                 Arc::make_mut(found).objects.insert(object, by);
@@ -189,9 +215,7 @@ impl Policy {
         let mut each = known.keys().copied().chain(new).map(|object| {
             let (name, is_surplus) = (object.clone(), found.surplus.contains_key(&object.kind));
             match by(object) {
-                Some(Use { is_optional, keys }) => {
-                    Source { name, keys, optional: is_optional, origin: Origin::Referred }
-                }
+                Some(by) => Source { name, keys: by.keys(), optional: by.is_optional, origin: Origin::Referred },
                 None => {
                     // Pods may refer to what had no room.
                     let origin = if is_surplus { Origin::Referred } else { Origin::Unreferred };

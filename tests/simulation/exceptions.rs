@@ -50,8 +50,8 @@ pub(crate) fn excuse(ledger: &Ledger, book: &Book, source: Source, now: Content,
     let others = || source.parts().filter(|part| source.of_part(*part, content) != source.of_part(*part, now));
     // The scope has been edited since.
     let end = Moment { step: u64::MAX, ms: u64::MAX };
-    let has_been_scoped = book.specs_between(read_at, end).any(is_referring);
-    if has_been_scoped && !others().any(|part| ledger.pods[pod].refers_to(part.name())) {
+    let has_been_scoped = |part: Source| book.specs_between(read_at, end).any(|spec| is_referring(spec, part.name()));
+    if others().all(|part| has_been_scoped(part) && !ledger.pods[pod].refers_to(part.name())) {
         return Some(Exception::LeftAlone);
     }
     let excuses = others().map(|part| {

@@ -33,7 +33,7 @@ use configmonitor_operator::monitor::spec::{DeletionPolicy, PodScope, Spec};
 use rules::status::{Change, Entry, Restart, Status};
 use rules::{A_SECOND, Event, Moment, reported};
 
-use simulated_cluster::content::{CONFIG_MAPS, Content, Keys, Source, discovers, hash};
+use simulated_cluster::content::{CONFIG_MAPS, Content, Keys, Source, discovers, hash, names};
 use simulated_cluster::ledger::{Book, Deletion, End, Grounds, Ledger, Owed, PodRecord, Reading, SKEW, Write};
 use simulated_cluster::store::Selection;
 
@@ -546,7 +546,8 @@ fn only_pods_that_refer_are_deleted(ledger: &Ledger, deletion: &Deletion, ground
     let is_scoped = |change: &Change| change.pod_scope == PodScope::Referring;
     let was_discovered =
         |name: &str| grounds.seen.status.sources.iter().any(|known| known.name == name && known.discovered);
-    let is_left_out = |name: &str| was_discovered(name) && spec.discover.is_some() && !discovers(spec, name);
+    let is_left_out =
+        |name: &str| was_discovered(name) && spec.discover.is_some() && !discovers(spec, name) && !names(spec, name);
     let concerns = |change: &Change| !is_left_out(&change.name) && (!is_scoped(change) || pod.refers_to(&change.name));
     if !begun.changes.iter().any(concerns) {
         return false;
@@ -563,7 +564,7 @@ fn only_pods_that_refer_are_deleted(ledger: &Ledger, deletion: &Deletion, ground
 fn nothing_is_deleted_while_the_restart_is_held(ledger: &Ledger, deletion: &Deletion, grounds: &Grounds) -> bool {
     let Grounds { seen, missing, .. } = grounds;
     let refers = |its| ledger.pods[deletion.pod].refers_to(its);
-    let holds = |missing: &Source| seen.spec.discover.is_none() || missing.config_maps().any(refers);
+    let holds = |missing: &Source| missing.config_maps().any(|its| !discovers(&seen.spec, its) || refers(its));
     seen.spec.suspend != Some(true) && !missing.as_ref().is_some_and(holds)
 }
 

@@ -52,7 +52,13 @@ pub(crate) fn play(story: &Story) -> Played {
     let (cluster, moves) = runtime.block_on(async {
         let named = |nth| if nth < story.both { &CONFIG_MAPS[..] } else { &CONFIG_MAPS[..1] };
         let named: Vec<Named> = (0..story.monitors.len())
-            .map(|nth| Named { config_maps: named(nth), one_key: false, discovers: false, excludes: false })
+            .map(|nth| Named {
+                config_maps: named(nth),
+                one_key: false,
+                discovers: false,
+                names_some: false,
+                excludes: false,
+            })
             .collect();
         let specs = story.monitors.iter().zip(&named).map(|((quiet, most), named)| {
             let mut spec = Spec {
@@ -134,8 +140,9 @@ fn labels(pods: Pods) -> BTreeMap<String, String> {
 struct Named {
     config_maps: &'static [&'static str],
     one_key: bool,
-    /// It names none, but discovers all.
+    /// It discovers all, and names none unless it names some beside that.
     discovers: bool,
+    names_some: bool,
     /// The second one is not discovered.
     excludes: bool,
 }
@@ -151,7 +158,7 @@ impl Named {
             let exclude = self.excludes.then_some(second).into_iter().collect();
             DiscoverSpec { kinds: Some(kinds.into_iter().collect()), exclude }
         });
-        if self.discovers {
+        if self.discovers && !self.names_some {
             (spec.config_map, spec.keys, spec.sources) = (None, None, None);
             return;
         }
@@ -280,6 +287,7 @@ impl Player<'_> {
             Edit::OneKey(holds) => self.named[nth].one_key = holds,
             Edit::Discover(holds) => self.named[nth].discovers = holds,
             Edit::Exclude(holds) => self.named[nth].excludes = holds,
+            Edit::Beside(holds) => self.named[nth].names_some = holds,
             _ => {}
         }
         let (selected, named, story) = (self.selected[nth], self.named[nth], self.story);
@@ -292,7 +300,7 @@ impl Player<'_> {
                 (spec.pod_selector, spec.pod_selector_expressions) = (labels(selected), expressions(selected));
             }
             Edit::Invalidate(true) => spec.pod_selector = BTreeMap::new(),
-            Edit::Source(_) | Edit::Both | Edit::OneKey(_) | Edit::Discover(_) | Edit::Exclude(_) => {
+            Edit::Source(_) | Edit::Both | Edit::OneKey(_) | Edit::Discover(_) | Edit::Exclude(_) | Edit::Beside(_) => {
                 named.write(story, spec);
             }
             Edit::Referring(holds) => spec.pod_scope = holds.then_some(PodScope::Referring),

@@ -214,6 +214,13 @@ fn a_change_keeps_its_list_when_fewer_keys_count() {
     play_well(&Story { monitors, namespaces: Served::One, references, ..story });
 }
 
+#[test]
+fn what_is_named_beside_discovered_sources_is_for_all_pods() {
+    let beside = |edit| by_owner(&[spec(Edit::Beside(true)), DISCOVER, Wait(200), EditContent(edit, 'b'), Wait(5000)]);
+    assert_eq!(deleted(&play_well(&beside(SETTINGS))), [2, 2, 1]);
+    assert_eq!(deleted(&play_well(&beside(OTHER))), [0, 2, 1]);
+}
+
 /// What refers to a ConfigMap that is gone would not start again.
 #[test]
 fn a_missing_source_that_was_discovered_holds_only_the_pods_that_refer_to_it() {

@@ -138,6 +138,8 @@ pub(crate) enum Edit {
     Discover(bool),
     /// Whether the second ConfigMap is excluded from those.
     Exclude(bool),
+    /// Whether some are named beside that.
+    Beside(bool),
     QuietPeriod(u32),
     MaxUnavailable(Option<PodCount>),
     MaxTotal(Option<PodCount>),
@@ -443,6 +445,7 @@ impl Author {
         for monitor in referring {
             moves.push(Move::Spec(monitor, Edit::Referring(self.one_of(&[true, true, false]))));
             moves.push(Move::Spec(monitor, Edit::Discover(self.rng.bool())));
+            moves.push(Move::Spec(monitor, Edit::Beside(self.one_of(&[false, false, true]))));
         }
         let count = self.rng.usize(1..50);
         moves.extend((0..count).map(|_| self.any()));
@@ -484,9 +487,10 @@ impl Author {
             return self.about_surge();
         }
         if self.refers && self.rng.u8(..20) == 0 {
-            let edit = match self.rng.u8(..3) {
+            let edit = match self.rng.u8(..4) {
                 0 => Edit::Referring(self.rng.bool()),
                 1 => Edit::Discover(self.rng.bool()),
+                2 => Edit::Beside(self.rng.bool()),
                 _ => Edit::Exclude(self.rng.bool()),
             };
             return Move::Spec(self.rng.usize(..self.monitors), edit);

@@ -493,12 +493,17 @@ fn what_is_listed_now_and_then_says_so_and_a_list_ends_a_refusal() {
             found.map_err(|_| ()).and_then(|found| found.why_rarely.as_deref().map(str::to_owned).ok_or(()))
         })
     };
+    let error = || Action::new("list", PODS).failed(Cause::Forbidden("no".to_owned()));
+    let refuse =
+        |index: &mut Index| index.handle_refusal(&Target::Selected(Arc::clone(&selector)), Some(&error())).len();
     index.handle_rarely(&selector, Some("too many".into()));
+    assert_eq!((refuse(&mut index), told(&index)), (1, Some(Err(()))), "before the first list");
     assert_eq!((list(&mut index), told(&index)), (1, Some(Ok("too many".to_owned()))));
     assert_eq!((list(&mut index), told(&index)), (0, Some(Ok("too many".to_owned()))), "nothing is new");
-    let error = Action::new("list", PODS).failed(Cause::Forbidden("no".to_owned()));
-    index.handle_refusal(&Target::Selected(Arc::clone(&selector)), Some(&error));
-    assert_eq!((told(&index), list(&mut index)), (Some(Err(())), 1));
-    assert_eq!((index.handle_rarely(&selector, None).len(), told(&index)), (1, Some(Err(()))));
+    refuse(&mut index);
+    assert_eq!((told(&index), list(&mut index), told(&index)), (Some(Err(())), 1, Some(Ok("too many".to_owned()))));
+    assert_eq!(index.handle_rarely(&selector, None).len(), 1);
+    refuse(&mut index);
+    assert_eq!((list(&mut index), told(&index)), (0, Some(Err(()))), "the watch is refused, and not its list");
     assert_eq!(index.handle_rarely(&selector, None).len(), 0);
 }

@@ -50,15 +50,31 @@ pub struct Stored {
     pub immutable: bool,
 }
 
-/// Returns whether a change concerns only the pods that refer to its source.
-pub fn is_referring(spec: &Spec) -> bool {
-    spec.discover.is_some() || spec.pod_scope == Some(PodScope::Referring)
+/// Returns whether a change of this ConfigMap concerns only the pods that refer to it.
+pub fn is_referring(spec: &Spec, config_map: &str) -> bool {
+    discovers(spec, config_map) || spec.pod_scope == Some(PodScope::Referring)
 }
 
-/// Returns whether a ConfigMap is a source if a pod refers to it.
+/// Returns whether a ConfigMap is a source if a pod refers to it, and not otherwise.
 pub fn discovers(spec: &Spec, config_map: &str) -> bool {
     let excludes = |discover: &DiscoverSpec| discover.exclude.iter().any(|excluded| &*excluded.name == config_map);
-    spec.discover.as_ref().is_some_and(|discover| !excludes(discover))
+    spec.discover.as_ref().is_some_and(|discover| !excludes(discover)) && !names(spec, config_map)
+}
+
+/// Returns whether a spec names a ConfigMap.
+pub fn names(spec: &Spec, config_map: &str) -> bool {
+    named(spec, config_map).is_some()
+}
+
+/// Returns which keys of a ConfigMap count if the spec names it.
+fn named(spec: &Spec, config_map: &str) -> Option<Keys> {
+    let mut listed = spec.sources.iter().flatten();
+    let listed = listed.find_map(|source| {
+        let object = source.config_map.as_ref().or(source.secret.as_ref());
+        object.filter(|object| object.name == config_map).map(|object| Keys::of(object.keys.as_ref()))
+    });
+    let alone = spec.config_map.as_deref().filter(|name| *name == config_map);
+    listed.or_else(|| alone.map(|_| Keys::of(spec.keys.as_ref())))
 }
 
 impl Keys {
@@ -99,18 +115,8 @@ impl Source {
     /// Returns the source that this spec names or discovers; none if the spec is invalid. Pods refer to all ConfigMaps.
     pub fn of(spec: &Spec) -> Option<Self> {
         let valid = Some(spec).filter(|spec| !spec.pod_selector.is_empty())?;
-        let listed = |name: &str| {
-            let mut all = valid.sources.iter().flatten();
-            let object = all.find_map(|source| {
-                let object = source.config_map.as_ref().or(source.secret.as_ref());
-                object.filter(|object| object.name == name)
-            });
-            object.map(|object| Keys::of(object.keys.as_ref()))
-        };
-        let named = |name: &str| valid.config_map.as_deref().filter(|its| *its == name);
-        let named = |name: &str| named(name).map(|_| Keys::of(valid.keys.as_ref()));
         let discovered = |name: &str| discovers(valid, name).then_some(Keys::Both);
-        Self::with(|name| listed(name).or_else(|| named(name)).or_else(|| discovered(name)))
+        Self::with(|name| named(valid, name).or_else(|| discovered(name)))
     }
 
     /// Returns the source of a ConfigMonitor with this status: what it discovers, the status says. Keys count as long as
@@ -121,12 +127,12 @@ impl Source {
         let named = Self::of(spec)?;
         let all = Self::with(|name| named.keys_of(name).map(|keys| recorded(name).map_or(keys, |its| its.max(keys))))?;
         let discovered = |name: &str| status.sources.iter().find(|known| known.discovered && known.name == name);
-        let finds_none = status.sources.is_empty() && status.is_ready();
+        let finds_none = status.sources.iter().all(|known| names(spec, &known.name)) && status.is_ready();
         if spec.discover.is_none() || BY_NAME.iter().all(|name| discovered(name).is_none()) && !finds_none {
             return Some(all);
         }
         let known = |name: &str| discovered(name).map(|known| Keys::of(known.keys.as_ref()));
-        Self::with(|name| all.keys_of(name).and(known(name)))
+        Self::with(|name| all.keys_of(name).and_then(|keys| if names(spec, name) { Some(keys) } else { known(name) }))
     }
 
     fn keys_of(self, config_map: &str) -> Option<Keys> {

@@ -1414,19 +1414,17 @@ impl PodRecord {
 
     /// Returns what of a source matters to the pod by this spec; none if nothing does.
     pub fn its_part(&self, spec: &Spec, source: Source) -> Option<Source> {
-        match is_referring(spec) {
-            false => Some(source),
-            // A spec says itself which keys of what it names count.
-            true => source.limited_to(|name| {
-                self.keys_of(name).map(|keys| if discovers(spec, name) { keys } else { Keys::Both })
-            }),
-        }
+        // A spec says itself which keys of what it names count.
+        source.limited_to(|name| match is_referring(spec, name) {
+            true => self.keys_of(name).map(|keys| if discovers(spec, name) { keys } else { Keys::Both }),
+            false => Some(Keys::Both),
+        })
     }
 
     /// Returns whether a change of one of the sources may restart the pod, by the scope of this spec.
     pub fn is_in_scope(&self, spec: &Spec) -> bool {
-        let refers = |source: Source| source.config_maps().any(|config_map| self.refers_to(config_map));
-        !is_referring(spec) || Source::of(spec).is_none_or(refers)
+        let concerns = |config_map: &str| !is_referring(spec, config_map) || self.refers_to(config_map);
+        Source::of(spec).is_none_or(|source| source.config_maps().any(concerns))
     }
 
     /// Returns whether the pod can have read the content of this time or later, by what was known at a moment: only the
@@ -1666,14 +1664,14 @@ impl Write {
                 of_named.unwrap_or_else(|| restart.since()).minus(A_SECOND)
             };
             let oldest = before.filter(|_| !advances).map(since);
-            let is_referring = is_referring(&self.spec);
             let of_source = |name: Option<String>| {
                 let is_it = |change: &&Change| {
                     Some(&change.name) == name.as_ref() && self.after.hash_of(&change.name) == Some(&change.hash)
                 };
                 let known = before.and_then(|before| before.changes.iter().find(is_it));
                 let own = known.and_then(|change| ledger.list(change.pods_resource_version.as_ref()?));
-                let referring_to = is_referring.then(|| name.into_iter().collect());
+                let is_scoped = name.as_ref().is_some_and(|name| is_referring(&self.spec, name));
+                let referring_to = name.filter(|_| is_scoped).map(|name| vec![name]);
                 Part { list: own.unwrap_or(list), oldest, newest: None, referring_to }
             };
             let recorded = self.after.recorded_since(&self.before);
@@ -1697,7 +1695,7 @@ impl Write {
         let newest = |observed_at: ServerTime| self.by_times.then(|| observed_at.plus(SKEW));
         let is_scoped = |change: &Change| match restart.has_begun() {
             true => change.pod_scope == PodScope::Referring,
-            false => is_referring(&self.spec),
+            false => is_referring(&self.spec, &change.name),
         };
         let of_change = |change: &Change| Part {
             list: list(change.pods_resource_version.as_ref()),

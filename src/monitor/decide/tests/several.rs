@@ -155,6 +155,20 @@ fn an_edit_of_keys_in_an_interruption_is_no_other_content() {
     assert_eq!(desk.changes(), "a=2key:10-10:- b=2key:20-20:-");
 }
 
+/// As when the step ends with a reading, or a list of pods fails.
+#[test]
+fn keys_that_could_not_be_written_are_taken_once() {
+    let mut desk = settled("a b c", "a=1 b=1 c=1");
+    desk.at(10).read_all("a=2 b=1 c=1");
+    desk.at(13).begin();
+    desk.at(20).read_all("a=2 b=2 c=1");
+    let status = desk.status.clone();
+    desk.take_key(2).at(21).read_all("a=2 b=2 c=1key/1");
+    desk.status = status;
+    desk.at(23).read_all("a=2 b=2 c=1key/1");
+    assert_eq!(desk.changes(), "a=2:10-10:- b=2:20-20:-");
+}
+
 /// Whether it changed before or after the edit of the spec, nobody knows.
 #[test]
 fn an_edit_of_keys_hides_no_change_under_the_recorded_ones() {
@@ -368,8 +382,11 @@ fn a_restart_is_kept_as_it_is_when_another_source_is_removed() {
 #[test]
 fn content_that_is_the_same_under_the_recorded_keys_is_recorded_under_those_of_the_spec() {
     let mut desk = settled("a b", "a=1 b=1");
-    assert_eq!(desk.take_key(1).at(10).read_all("a=1 b=2/1"), Finding::Baseline);
+    assert_eq!(desk.take_key(1).at(10).read_all("a=1 b=2/1"), Finding::Unchanged, "nothing was not known before");
     assert_eq!((desk.decide(), desk.recorded_of_all()), (Decision::Settled, "a=1 b=2".into()));
+    desk.policy = about("a b");
+    assert_eq!(desk.at(20).read_all("a=1 b=3/2"), Finding::Baseline);
+    assert_eq!((desk.decide(), desk.recorded_of_all()), (Decision::Settled, "a=1 b=3".into()));
 }
 
 /// As when another process has read the source, and recorded that.
