@@ -221,6 +221,38 @@ fn what_is_named_beside_discovered_sources_is_for_all_pods() {
     assert_eq!(deleted(&play_well(&beside(OTHER))), [0, 2, 1]);
 }
 
+/// The pod that is left reads fewer keys than those of the earlier selector.
+#[test]
+fn fewer_keys_of_another_source_are_no_change_of_it() {
+    let spec = |edit| Move::Spec(1, edit);
+    let moves = [spec(Edit::Discover(true)), Wait(2500), EditContent(SETTINGS, 'c'), spec(Edit::Select(Pods::Back))];
+    let pace = Pace { creation: 2000, readiness: 300, termination: 0 };
+    let monitors = vec![(0, Some(PodCount::Pods(1))); 2];
+    let story =
+        Story { seed: 920004184, both: 1, replicas: true, monitors, pace, skew: 3, page: 2, ..by_owner(&moves) };
+    play_well(&Story { namespaces: Served::One, references: References::ByKey, ..story });
+}
+
+/// What went back is of a source that the pod does not refer to.
+#[test]
+fn what_goes_back_at_once_concerns_only_the_pods_that_refer() {
+    let moves = [
+        Start(Second),
+        Move::Spec(0, Edit::Discover(true)),
+        Move::Spec(1, Edit::Referring(true)),
+        Crash(First),
+        Wait(60_000),
+        EditContent(SETTINGS, 'c'),
+        Move::Until(Second, RequestKind::GetOwner, 2),
+        EditContent(SETTINGS, 'a'),
+        Wait(400),
+    ];
+    let pace = Pace { creation: 0, readiness: 300, termination: 0 };
+    let monitors = vec![(3, AT_ONCE), (0, Some(PodCount::Percent("40%")))];
+    let story = Story { seed: 910007159, both: 2, replicas: true, monitors, pace, secret: true, ..by_owner(&moves) };
+    play_well(&Story { namespaces: Served::One, references: References::ByPod, ..story });
+}
+
 /// What refers to a ConfigMap that is gone would not start again.
 #[test]
 fn a_missing_source_that_was_discovered_holds_only_the_pods_that_refer_to_it() {

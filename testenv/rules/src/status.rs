@@ -208,7 +208,7 @@ impl Status {
         self.sources.iter().filter(|source| self.knows(source))
     }
 
-    /// Returns the sources that an earlier status knew with another hash.
+    /// Returns the sources that an earlier status knew with another hash of the same keys.
     pub fn recorded_since(&self, before: &Self) -> Vec<String> {
         let changed = self.sources.iter().filter(|now| before.knows_otherwise(now));
         changed.map(|source| source.name.clone()).collect()
@@ -216,9 +216,8 @@ impl Status {
 
     /// Returns whether another hash is recorded of this source.
     fn knows_otherwise(&self, source: &SourceStatus) -> bool {
-        let is_other =
-            |known: &SourceStatus| known.name == source.name && known.hash.is_some() && known.hash != source.hash;
-        self.sources.iter().any(is_other)
+        let is_it = |known: &&SourceStatus| known.name == source.name && known.keys == source.keys;
+        self.sources.iter().filter(is_it).any(|known| known.hash.is_some() && known.hash != source.hash)
     }
 
     /// Returns whether the hash of a source that an earlier status knew has changed since.

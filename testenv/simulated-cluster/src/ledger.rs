@@ -1670,8 +1670,10 @@ impl Write {
                 };
                 let known = before.and_then(|before| before.changes.iter().find(is_it));
                 let own = known.and_then(|change| ledger.list(change.pods_resource_version.as_ref()?));
-                let is_scoped = name.as_ref().is_some_and(|name| is_referring(&self.spec, name));
-                let referring_to = name.filter(|_| is_scoped).map(|name| vec![name]);
+                // Nothing is recorded of what went back.
+                let of_before = || before.iter().flat_map(|before| &before.changes).map(|change| change.name.clone());
+                let names = name.map_or_else(|| of_before().collect(), |name| vec![name]);
+                let referring_to = Some(names).filter(|names| names.iter().all(|name| is_referring(&self.spec, name)));
                 Part { list: own.unwrap_or(list), oldest, newest: None, referring_to }
             };
             let recorded = self.after.recorded_since(&self.before);
