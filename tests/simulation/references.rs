@@ -253,6 +253,23 @@ fn what_goes_back_at_once_concerns_only_the_pods_that_refer() {
     play_well(&Story { namespaces: Served::One, references: References::ByPod, ..story });
 }
 
+/// And the other way round.
+#[test]
+fn a_change_of_what_was_named_and_is_discovered_now_is_seen() {
+    let moves = [
+        Wait(200),
+        DISCOVER,
+        spec(Edit::Beside(true)),
+        Wait(60_000),
+        Move::Stop(First),
+        spec(Edit::Source(OTHER)),
+        EditContent(SETTINGS, 'c'),
+        Start(First),
+        Wait(20_000),
+    ];
+    assert_eq!(deleted(&play_well(&by_owner(&moves))), [2, 0, 1]);
+}
+
 /// What refers to a ConfigMap that is gone would not start again.
 #[test]
 fn a_missing_source_that_was_discovered_holds_only_the_pods_that_refer_to_it() {
