@@ -126,13 +126,14 @@ impl Source {
         let recorded = |name: &str| recorded(name).map(|known| Keys::of(known.keys.as_ref()));
         let named = Self::of(spec)?;
         let all = Self::with(|name| named.keys_of(name).map(|keys| recorded(name).map_or(keys, |its| its.max(keys))))?;
-        // What was named before may be discovered now.
-        let discovered = |name: &str| status.sources.iter().find(|known| known.name == name && !names(spec, name));
+        let known = |name: &str| status.sources.iter().find(|known| known.name == name);
+        let discovered = |name: &str| known(name).filter(|known| known.discovered);
         let finds_none = status.sources.iter().all(|known| names(spec, &known.name)) && status.is_ready();
         if spec.discover.is_none() || BY_NAME.iter().all(|name| discovered(name).is_none()) && !finds_none {
             return Some(all);
         }
-        let known = |name: &str| discovered(name).map(|known| Keys::of(known.keys.as_ref()));
+        // What was named before may be discovered now.
+        let known = |name: &str| known(name).map(|known| Keys::of(known.keys.as_ref()));
         Self::with(|name| all.keys_of(name).and_then(|keys| if names(spec, name) { Some(keys) } else { known(name) }))
     }
 
