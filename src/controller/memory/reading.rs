@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use crate::controller::latest::{Bell, Doorbell};
-use crate::controller::shared::{Fetched, FetchedObject};
+use crate::controller::shared::Fetched;
 use crate::kube::{ResourceVersion, Uid};
 use crate::monitor::content::ContentHash;
 use crate::monitor::decide::Content;
@@ -56,10 +56,11 @@ impl Reading {
             None => was_immutable.clone(),
         };
         let replaced = was_immutable.zip(uid.as_ref()).is_some_and(|(before, uid)| before != *uid);
-        // Nobody means the changes of a token who does not name it.
-        let counts = |found: &&FetchedObject| !found.is_token || source.origin == Origin::Named;
         let (hash, of_recorded) = match object {
-            Some(found) if counts(&found) => (Some(found.hash.clone()), found.recorded.clone()),
+            // Nobody means the changes of a token who does not name it.
+            Some(found) if !found.is_token || source.origin == Origin::Named => {
+                (Some(found.hash.clone()), found.recorded.clone())
+            }
             None if !source.optional => (None, None),
             Some(_) | None => (Some(ContentHash::absent()), Some(ContentHash::absent())),
         };

@@ -15,7 +15,7 @@ use self::requests::Requests;
 pub(crate) use self::selectors::Selected;
 use self::selectors::Selectors;
 use self::sources::Sources;
-pub(crate) use self::sources::{Fetched, FetchedObject, Part, SourceInterest, fetch};
+pub(crate) use self::sources::{Fetched, Part, SourceInterest, fetch};
 use super::handovers::Handovers;
 use super::limits::{Limits, NamespaceLimits};
 use crate::kube::client::Client;

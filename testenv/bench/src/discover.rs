@@ -59,28 +59,27 @@ async fn measure(fixture: &Fixture, proxy: &str, audit: &mut Audit, row: usize, 
     let list = fixture.collection("configmonitors");
     let used = settled(&operator, &fixture.client, &list).await?;
     let (mut found, id) = (Sample::default(), operator.process().id());
-    for number in 0..if selected == 0 { 0 } else { FOUND } {
+    let discovers = selected > 0;
+    for number in 0..if discovers { FOUND } else { 0 } {
         found.add(find(fixture, audit, &late(row * FOUND + number)).await?);
     }
     let before = Usage::of(id)?;
-    let names = || (0..COME_AND_GO).map(|number| format!("gone-{number}"));
     create_all(fixture, "pods", (0..COME_AND_GO).map(|number| pod("gone", NAME, number, &source(0)))).await?;
-    for name in names() {
-        fixture.client.delete(&fixture.path("pods", &name)).await?.ok()?;
+    for number in 0..COME_AND_GO {
+        fixture.client.delete(&fixture.path("pods", &format!("gone-{number}"))).await?.ok()?;
     }
     sleep(Duration::from_secs(2)).await;
     let each = Usage::of(id)?.since(before).cpu.as_secs_f64() * 1e3 / COME_AND_GO as f64;
     drop(operator);
     fixture.client.delete(&list).await?.ok()?;
-    let is_found = selected > 0;
     table::row(&[
         selected.to_string(),
         format!("{:.2}", bytes as f64 / 1e6),
         format!("{ready_after:.2}"),
         format!("{:.1}", mib(used.peak)),
         format!("{:.2}", used.cpu.as_secs_f64()),
-        if is_found { found.to_string() } else { String::new() },
-        if is_found { format!("{each:.2}") } else { String::new() },
+        if discovers { found.to_string() } else { String::new() },
+        if discovers { format!("{each:.2}") } else { String::new() },
     ]);
     Ok(())
 }

@@ -181,17 +181,20 @@ impl Status {
 
     /// Returns whether content of a source that an earlier status knew has shown a change since.
     fn has_changed_since(&self, before: &Self, name: &str) -> bool {
-        let change =
-            |status: &Self| status.restart.as_ref()?.changes.iter().find(|change| change.name == name).cloned();
         let interrupted_at = |status: &Self| status.restart.as_ref()?.interrupted_at;
         let is_same = |now: &Change, before: &Change| {
-            let list = |change: &Change| change.pods_resource_version.clone();
-            let has_other_list = list(before).is_some() && list(before) != list(now);
+            let list = before.pods_resource_version.as_ref();
+            let has_other_list = list.is_some() && list != now.pods_resource_version.as_ref();
             (now.observed_at, now.revert) == (before.observed_at, before.revert) && !has_other_list
         };
         let is_known = before.sources.iter().any(|known| known.name == name);
-        let is_later = change(self).is_some_and(|now| change(before).is_none_or(|before| !is_same(&now, &before)));
+        let was = before.change(name);
+        let is_later = self.change(name).is_some_and(|now| was.is_none_or(|was| !is_same(now, was)));
         is_known && (is_later || interrupted_at(self).is_some() && interrupted_at(self) != interrupted_at(before))
+    }
+
+    fn change(&self, name: &str) -> Option<&Change> {
+        self.restart.as_ref()?.changes.iter().find(|change| change.name == name)
     }
 
     pub fn keys_of(&self, name: &str) -> Option<&[String]> {

@@ -567,16 +567,7 @@ async fn beyond_64_selectors_of_a_namespace_pods_are_listed_and_the_message_says
         let spec = json!({"configMap": null, "discover": {}, "podSelector": {"number": number.to_string()}});
         ns.create_monitor(&format!("m{number}"), spec).await;
     }
-    let reason = async |name: &str, reason: &str| {
-        eventually(&format!("{name} is {reason}"), DEADLINE, async || {
-            let monitor = ns.get("configmonitors", name).await;
-            ensure!(condition(&monitor, "Ready")["reason"] == reason, "{monitor}");
-            Ok(())
-        })
-        .await
-        .unwrap();
-    };
-    reason("m65", "NoPodsSelected").await;
+    ns.settled("m65", "NoPodsSelected").await;
     discover(&ns, json!({"podSelector": {"part": "last"}})).await;
     let monitor = settled(&ns, "UpToDate", &["ConfigMap/a"]).await;
     let message = message_of(&monitor, "Ready");
