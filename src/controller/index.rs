@@ -357,9 +357,8 @@ impl Index {
             Some(Discovering { policy, selector, known }) => {
                 match self.pods.get(selector).and_then(|pods| pods.found.as_ref()) {
                     Some(found) => {
-                        let mut policy = policy.clone();
-                        policy.discover(found, known.iter().map(|name| (name, &None)), true);
-                        policy.sources.into_iter().map(|source| source.name).collect()
+                        let (discovered, _) = policy.discovered(found, known);
+                        named.into_iter().chain(discovered.into_iter().cloned()).collect()
                     }
                     None => {
                         let known = known.iter().filter(|source| !named.contains(source)).cloned();

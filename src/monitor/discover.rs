@@ -99,12 +99,14 @@ impl Discover {
 }
 
 impl By {
-    fn by(&self, unmanaged: UnmanagedPods) -> Option<Use> {
+    /// Returns what those pods need that a restart may replace.
+    fn of_those(&self, unmanaged: UnmanagedPods) -> impl Iterator<Item = &Use> {
         let of_unmanaged = self.unmanaged.as_ref().filter(|_| unmanaged == UnmanagedPods::Delete);
-        match (&self.managed, of_unmanaged) {
-            (Some(managed), Some(unmanaged)) => Some(managed.and(unmanaged)),
-            (managed, unmanaged) => managed.as_ref().or(unmanaged).cloned(),
-        }
+        self.managed.iter().chain(of_unmanaged)
+    }
+
+    fn by(&self, unmanaged: UnmanagedPods) -> Option<Use> {
+        self.of_those(unmanaged).cloned().reduce(|one, other| one.and(&other))
     }
 
     fn of(&self, is_managed: bool) -> Option<&Use> {
@@ -195,26 +197,48 @@ impl Found {
 }
 
 impl Policy {
-    /// Adds the sources that are read from pods: those in the status, which have been found before, with these keys, and
-    /// then others, as far as there is room. Secrets are left as they are if they may not be watched.
-    pub(crate) fn discover<'a>(
-        &mut self,
-        found: &Found,
-        known: impl IntoIterator<Item = (&'a SourceName, &'a Keys)>,
-        watches_secrets: bool,
-    ) {
-        let Some(discover) = self.discover.clone() else { return };
-        let named: BTreeSet<SourceName> = self.sources.iter().map(|source| source.name.clone()).collect();
+    /// Returns the objects that are sources beside those that the spec names, ordered by name, and the first one for which
+    /// there is no room: first come those in the status, which have been found before.
+    pub(crate) fn discovered<'a>(
+        &self,
+        found: &'a Found,
+        known: impl IntoIterator<Item = &'a SourceName>,
+    ) -> (Vec<&'a SourceName>, Option<&'a SourceName>) {
+        let Some(discover) = &self.discover else { return (Vec::new(), None) };
+        let named: BTreeSet<&SourceName> = self.sources.iter().map(|source| &source.name).collect();
         let accepts = |object: &SourceName| {
             discover.accepts(object) && !named.contains(object) && !found.excluded.contains(&object.name)
         };
-        let by = |object: &SourceName| found.objects.get(object)?.by(self.unmanaged_pods);
-        let known: BTreeMap<&SourceName, &Keys> = known.into_iter().filter(|(object, _)| accepts(object)).collect();
-        let is_new = |object: &&SourceName| !known.contains_key(object) && accepts(object) && by(object).is_some();
-        let new = found.objects.keys().filter(is_new);
-        let mut each = known.keys().copied().chain(new).map(|object| {
+        let known: BTreeSet<&SourceName> = known.into_iter().filter(|object| accepts(object)).collect();
+        let is_referred = |by: &By| by.of_those(self.unmanaged_pods).next().is_some();
+        let is_new =
+            |(object, by): &(&'a SourceName, &By)| !known.contains(object) && accepts(object) && is_referred(by);
+        let new = found.objects.iter().filter(is_new).map(|(object, _)| object);
+        let mut each = known.iter().copied().chain(new);
+        let room = MAX_SOURCES.saturating_sub(named.len());
+        let mut sources: Vec<&SourceName> = each.by_ref().take(room).collect();
+        let more = || found.surplus.iter().find(|(kind, _)| discover.kinds.contains(kind));
+        let surplus = each.next().or_else(|| more().map(|(_, object)| object));
+        // The order must not depend on which of them are known.
+        sources.sort();
+        (sources, surplus)
+    }
+
+    /// Adds the sources that are read from pods. Those in the status have these keys unless pods refer to them. Secrets are
+    /// left as they are if they may not be watched.
+    pub(crate) fn discover<'a>(
+        &mut self,
+        found: &'a Found,
+        known: impl IntoIterator<Item = (&'a SourceName, &'a Keys)>,
+        watches_secrets: bool,
+    ) {
+        let known: BTreeMap<&SourceName, &Keys> = known.into_iter().collect();
+        let (sources, surplus) = self.discovered(found, known.keys().copied());
+        let is_watched = |object: &&SourceName| watches_secrets || !object.kind.is_confidential();
+        let (watched, unwatched): (Vec<_>, Vec<_>) = sources.into_iter().partition(is_watched);
+        let source = |object: &SourceName| {
             let (name, is_surplus) = (object.clone(), found.surplus.contains_key(&object.kind));
-            match by(object) {
+            match found.objects.get(object).and_then(|by| by.by(self.unmanaged_pods)) {
                 Some(by) => Source { name, keys: by.keys(), optional: by.is_optional, origin: Origin::Referred },
                 None => {
                     // Pods may refer to what had no room.
@@ -223,18 +247,12 @@ impl Policy {
                     Source { name, keys, optional: false, origin }
                 }
             }
-        });
-        let room = MAX_SOURCES.saturating_sub(named.len());
-        let mut sources: Vec<Source> = each.by_ref().take(room).collect();
-        let more = || found.surplus.iter().find(|(kind, _)| discover.kinds.contains(kind));
-        self.surplus = each.next().map(|source| source.name).or_else(|| more().map(|(_, object)| object.clone()));
-        // The order must not depend on which of them are known.
-        sources.sort_by(|one, other| one.name.cmp(&other.name));
-        let is_watched = |source: &Source| watches_secrets || !source.name.kind.is_confidential();
-        let (watched, unwatched): (Vec<Source>, Vec<Source>) = sources.into_iter().partition(is_watched);
+        };
+        let watched: Vec<Source> = watched.into_iter().map(source).collect();
         self.sources.extend(watched);
+        self.surplus = surplus.cloned();
         self.why_rarely.clone_from(&found.why_rarely);
-        self.unwatched = unwatched.into_iter().map(|source| source.name).collect();
+        self.unwatched = unwatched.into_iter().cloned().collect();
     }
 }
 
