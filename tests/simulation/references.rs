@@ -270,6 +270,23 @@ fn a_change_of_what_was_named_and_is_discovered_now_is_seen() {
     assert_eq!(deleted(&play_well(&by_owner(&moves))), [2, 0, 1]);
 }
 
+/// The status that says so is of the spec before the edit.
+#[test]
+fn a_status_without_discovered_sources_may_be_of_a_spec_that_discovers_none() {
+    let moves = [
+        Wait(200),
+        DISCOVER,
+        spec(Edit::Beside(true)),
+        EditContent(SETTINGS, 'a'),
+        Wait(60_000),
+        EditContent(OTHER, 'b'),
+    ];
+    let pace = Pace { creation: 2000, readiness: 5000, termination: 20_000 };
+    let story = Story { seed: 26361020214, monitors: vec![(3, AT_ONCE)], pace, skew: 3, lag: 300, ..by_owner(&moves) };
+    let (references, secret) = (References::ByKey, true);
+    play_well(&Story { nodes: 600, surges: true, namespaces: Served::Two, references, secret, ..story });
+}
+
 /// What refers to a ConfigMap that is gone would not start again.
 #[test]
 fn a_missing_source_that_was_discovered_holds_only_the_pods_that_refer_to_it() {

@@ -159,8 +159,15 @@ impl Status {
 
     /// Returns the version of each known source, or that it does not exist.
     pub fn source_version(&self) -> Option<String> {
-        let absent = |source: &SourceStatus| self.knows(source).then_some(ABSENT);
-        joined(&self.sources, |source| source.resource_version.as_deref().or_else(|| absent(source)))
+        joined(&self.sources, |source| self.version(source))
+    }
+
+    pub fn versions(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.sources.iter().filter_map(|source| Some((&*source.name, self.version(source)?)))
+    }
+
+    fn version<'a>(&self, source: &'a SourceStatus) -> Option<&'a str> {
+        source.resource_version.as_deref().or_else(|| self.knows(source).then_some(ABSENT))
     }
 
     /// Returns whether the content that pods have, or are restarted for, is known of this source.
@@ -245,6 +252,12 @@ impl Status {
     pub fn version_of(&self, config_map: &str) -> Option<u64> {
         let known = self.known().find(|source| source.name == config_map)?;
         known.resource_version.as_ref()?.parse().ok()
+    }
+
+    /// Returns whether the pods have been looked at, and refer to no object that could be discovered.
+    pub fn finds_none(&self) -> bool {
+        let says_so = |source: &String| source.ends_with("discovered");
+        self.is_ready() && self.source.as_ref().is_some_and(says_so) && !self.sources.iter().any(|its| its.discovered)
     }
 
     /// Returns the sources of the hashes, with their keys.

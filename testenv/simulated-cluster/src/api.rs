@@ -366,7 +366,7 @@ impl ClusterState {
         let status: Status = serde_json::from_str(status.get()).expect("a status");
         if metadata.uid.as_ref() == Some(&self.monitors[monitor].uid) {
             let at = self.moment();
-            self.ledger.record_attempt(at, caller, monitor, status.source_version().as_deref());
+            self.ledger.record_attempt(at, caller, monitor, &status);
         }
     }
 

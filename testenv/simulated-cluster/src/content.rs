@@ -128,7 +128,7 @@ impl Source {
         let all = Self::with(|name| named.keys_of(name).map(|keys| recorded(name).map_or(keys, |its| its.max(keys))))?;
         let known = |name: &str| status.sources.iter().find(|known| known.name == name);
         let discovered = |name: &str| known(name).filter(|known| known.discovered);
-        let finds_none = status.sources.iter().all(|known| names(spec, &known.name)) && status.is_ready();
+        let finds_none = status.finds_none() && status.sources.iter().all(|known| names(spec, &known.name));
         if spec.discover.is_none() || BY_NAME.iter().all(|name| discovered(name).is_none()) && !finds_none {
             return Some(all);
         }

@@ -747,14 +747,15 @@ impl Ledger {
         continues.max().filter(|_| is_only)
     }
 
-    /// Records that a status with this version of the source is sent.
-    pub(crate) fn record_attempt(&mut self, at: Moment, caller: &Caller, book: usize, version: Option<&str>) {
+    /// Records that a status is sent.
+    pub(crate) fn record_attempt(&mut self, at: Moment, caller: &Caller, book: usize, status: &Status) {
         let watched = self.watches(caller, book).map(|continues| (at.ms, continues));
         let actor = &mut self.actors[caller.actor];
         (actor.watched, actor.went_by) = (watched, actor.saw);
-        version.into_iter().for_each(|version| self.books[book].pair(caller, version, &self.versions));
+        let Some(version) = status.source_version() else { return };
+        self.books[book].pair(caller, status, &version, &self.versions);
         let mut readings = self.books[book].readings.iter_mut().rev();
-        let its = readings.find(|reading| reading.life == caller.life && Some(&*reading.version) == version);
+        let its = readings.find(|reading| reading.life == caller.life && reading.version == version);
         if let Some(its) = its {
             its.tried.get_or_insert(at);
         }
@@ -1221,17 +1222,11 @@ impl Book {
     /// Records the versions that a status names. The keeper need not have received all that others of its process have
     /// read: then it combines its own reading of one ConfigMap with theirs of the other. When a source is removed,
     /// nothing is read again.
-    fn pair(&mut self, caller: &Caller, version: &str, versions: &Versions) {
+    fn pair(&mut self, caller: &Caller, status: &Status, version: &str, versions: &Versions) {
         let Some(view) = self.views.get(&caller.life) else { return };
         let Some(source) = view.seen.as_ref().and_then(|seen| Source::by(&seen.spec, &seen.status)) else { return };
-        // A status names the versions in the order of the names.
-        let named: Vec<(&str, Option<u64>)> = match version.split(',').count() == source.count() {
-            true => source.config_maps().zip(version.split(',').map(|its| its.parse().ok())).collect(),
-            false => {
-                let known = version.split(',').filter_map(|version| version.parse().ok());
-                known.filter_map(|version| Some((versions.get(&version)?.0, Some(version)))).collect()
-            }
-        };
+        let named = status.versions().map(|(name, version)| (name, version.parse().ok()));
+        let named: Vec<(&str, Option<u64>)> = named.collect();
         let data = |config_map| {
             let (_, version) = named.iter().find(|(its, _)| *its == config_map)?;
             version.map_or(Some(Data::Absent), |version| Some(versions.get(&version)?.1))
