@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use rules::Moment;
-use rules::status::Restart;
+use rules::status::{Change, Restart};
+use rules::{A_SECOND, Moment};
 use simulated_cluster::ledger::{Book, Deletion, Grounds, Knower, Ledger, Nature, PodRecord, SKEW, Write};
 use simulated_cluster::store::Selection;
 
@@ -58,7 +58,7 @@ fn is_baked(
     let managed = || ledger.pods.iter().filter(|pod| pod.nature == Nature::Managed);
     let is_old = |pod: &&PodRecord| {
         let was_there = pod.born < list && pod.gone.is_none_or(|gone| gone > list);
-        was_there && selection.matches(pod.labels_at(list)) && ledger.is_meant(pod, begun, |_| true)
+        was_there && selection.matches(pod.labels_at(list)) && is_replaced(ledger, pod, begun)
     };
     // A pod that has lost its labels since the list is not part of the restart.
     let is_left =
@@ -102,6 +102,25 @@ fn is_baked(
         })
 }
 
+/// Returns whether the restart replaces a pod that is in its lists. A revert spares what was there before the content
+/// left.
+fn is_replaced(ledger: &Ledger, pod: &PodRecord, begun: &Restart) -> bool {
+    let selection = Selection::parse(begun.pod_selector.as_deref());
+    let list = |version: &Option<String>| ledger.list(version.as_ref()?);
+    let is_spared = |change: &Change| {
+        let lists = list(&change.since_pods_resource_version).zip(list(&change.pods_resource_version));
+        change.revert
+            && lists.is_some_and(|(since, last)| {
+                pod.born < since
+                    && selection.matches(pod.labels_at(since))
+                    && !pod.may_have_read(change.since.minus(A_SECOND), last)
+            })
+    };
+    let mut meant = begun.clone();
+    meant.changes.retain(|change| !is_spared(change));
+    ledger.is_meant(pod, &meant, |_| true)
+}
+
 /// Returns whether a pod was created after the restart began, within the clock skew.
 fn has_to_prove(pod: &PodRecord, begun: &Restart) -> bool {
     begun.started_at.is_none_or(|began| pod.created.plus(SKEW) >= began)
@@ -134,7 +153,7 @@ pub(crate) fn the_canaries_go_first(ledger: &Ledger, deletion: &Deletion, ground
     let managed = || ledger.pods.iter().filter(|pod| pod.nature == Nature::Managed);
     let is_there = |pod: &&PodRecord, at: Moment| pod.born < at && pod.ended.is_none_or(|ended| ended > at);
     let is_old = |pod: &&PodRecord| {
-        is_there(pod, list) && selection.matches(pod.labels_at(list)) && ledger.is_meant(pod, begun, |_| true)
+        is_there(pod, list) && selection.matches(pod.labels_at(list)) && is_replaced(ledger, pod, begun)
     };
     // Pods that others replaced before the list with which the restart began are not part of it.
     let begins = ledger.books[grounds.book].writes.iter().rfind(|write| write.at < deletion.at && write.begins());

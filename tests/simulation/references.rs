@@ -287,6 +287,47 @@ fn a_status_without_discovered_sources_may_be_of_a_spec_that_discovers_none() {
     play_well(&Story { nodes: 600, surges: true, namespaces: Served::Two, references, secret, ..story });
 }
 
+/// The other source is forgotten as it is deleted: no pod refers to it any more.
+#[test]
+fn an_optional_source_that_is_deleted_is_a_change_of_it_alone() {
+    let discover = [0, 2].map(|monitor| Move::Spec(monitor, Edit::Discover(true)));
+    let moves = [
+        RequestRestart(2, 'y'),
+        Move::RejectPods(1),
+        Wait(11_500),
+        Move::DeleteConfigMap(OTHER),
+        Move::DeleteConfigMap(SETTINGS),
+        Move::EvictFromNode(0),
+        Move::Spec(2, Edit::Canary(Some((PodCount::Pods(1), 0)))),
+    ];
+    let pace = Pace { creation: 2000, readiness: 5000, termination: 20_000 };
+    let story = by_owner(&[&[Wait(200)], &discover[..], &moves].concat());
+    let (monitors, references) = (vec![(0, AT_ONCE), (3, None), (0, AT_ONCE)], References::ByKey);
+    play_well(&Story { seed: 26361023866, monitors, replicas: true, pace, references, optional: true, ..story });
+}
+
+/// The revert of the other one spares it.
+#[test]
+fn the_canary_is_a_pod_of_the_source_that_has_changed() {
+    let edits = [Edit::Discover(true), Edit::Suspend(true), Edit::Canary(Some((PodCount::Pods(1), 10)))].map(spec);
+    let moves = [
+        Wait(60_000),
+        EditContent(SETTINGS, 'b'),
+        Move::RollOut,
+        Wait(700_000),
+        Move::RestartContainer(3),
+        Move::DeleteConfigMap(OTHER),
+        Wait(8000),
+        EditContent(OTHER, 'a'),
+        RequestRestart(1, 'y'),
+    ];
+    let story = by_owner(&[&[Move::Spec(1, Edit::Referring(true))], &edits[..], &moves].concat());
+    let pace = Pace { creation: 2000, readiness: 300, termination: 3000 };
+    let (monitors, references) = (vec![(0, AT_ONCE), (0, None)], References::ByPod);
+    let story = Story { seed: 26361036521, monitors, replicas: true, pace, nodes: 600, references, ..story };
+    play_well(&Story { optional: true, ..story });
+}
+
 /// What refers to a ConfigMap that is gone would not start again.
 #[test]
 fn a_missing_source_that_was_discovered_holds_only_the_pods_that_refer_to_it() {
