@@ -2,7 +2,7 @@
 
 use simulated_cluster::ledger::Deletion;
 use simulated_cluster::network::Process::{First, Second};
-use simulated_cluster::network::{Fate, RequestKind, Served};
+use simulated_cluster::network::{Fate, RequestKind, Served, WatchFault, Watched};
 use simulated_cluster::state::{Owners, Pace, References};
 
 use crate::examples::{OTHER, SETTINGS, play_well, replaced, spec, story};
@@ -304,6 +304,30 @@ fn an_optional_source_that_is_deleted_is_a_change_of_it_alone() {
     let story = by_owner(&[&[Wait(200)], &discover[..], &moves].concat());
     let (monitors, references) = (vec![(0, AT_ONCE), (3, None), (0, AT_ONCE)], References::ByKey);
     play_well(&Story { seed: 26361023866, monitors, replicas: true, pace, references, optional: true, ..story });
+}
+
+/// Its first reading is the baseline, although the process had read it before the edit.
+#[test]
+fn what_is_excluded_for_a_while_restarts_pods_again() {
+    let moves = [
+        Start(Second),
+        Wait(200),
+        DISCOVER,
+        Move::Watch(Second, Watched::Monitors, WatchFault::Stall),
+        Move::Until(First, RequestKind::GetMonitor, 1),
+        spec(Edit::Exclude(true)),
+        Wait(60_000),
+        spec(Edit::Exclude(false)),
+        Wait(4000),
+        Move::EditSecondKey(SETTINGS, 'a'),
+        Move::Until(First, RequestKind::GetConfigMap, 3),
+        EditContent(OTHER, 'b'),
+    ];
+    let pace = Pace { creation: 2000, readiness: 0, termination: 0 };
+    let monitors = vec![(0, Some(PodCount::Percent("40%")))];
+    let story =
+        Story { seed: 27361013011, monitors, replicas: true, pace, lag: 4000, secret: true, ..by_owner(&moves) };
+    play_well(&Story { references: References::ByPod, namespaces: Served::Two, optional: true, ..story });
 }
 
 /// The revert of the other one spares it.

@@ -1224,7 +1224,7 @@ impl Book {
     /// nothing is read again.
     fn pair(&mut self, caller: &Caller, status: &Status, version: &str, versions: &Versions) {
         let Some(view) = self.views.get(&caller.life) else { return };
-        let Some(source) = view.seen.as_ref().and_then(|seen| Source::by(&seen.spec, &seen.status)) else { return };
+        let Some(source) = view.seen.as_ref().and_then(|seen| Source::by(&seen.spec, status)) else { return };
         let named = status.versions().map(|(name, version)| (name, version.parse().ok()));
         let named: Vec<(&str, Option<u64>)> = named.collect();
         let data = |config_map| {
