@@ -47,14 +47,14 @@ pub(crate) fn excuse(ledger: &Ledger, book: &Book, source: Source, now: Content,
     if owed.contains(&Owed::LeftAlone) {
         return Some(Exception::LeftAlone);
     }
-    let others = || source.parts().filter(|part| source.of_part(*part, content) != source.of_part(*part, now));
+    let others = source.parts().filter(|part| source.of_part(*part, content) != source.of_part(*part, now));
     // The scope has been edited since.
     let end = Moment { step: u64::MAX, ms: u64::MAX };
     let has_been_scoped = |part: Source| book.specs_between(read_at, end).any(|spec| is_referring(spec, part.name()));
-    if others().all(|part| has_been_scoped(part) && !ledger.pods[pod].refers_to(part.name())) {
-        return Some(Exception::LeftAlone);
-    }
-    let excuses = others().map(|part| {
+    let excuses = others.map(|part| {
+        if has_been_scoped(part) && !ledger.pods[pod].refers_to(part.name()) {
+            return Some(Exception::LeftAlone);
+        }
         let mut part = part;
         let mut baseline = baseline_of(book, part)?;
         let is_edit_of_keys = baseline.before.covers(part.name(), KEYS[0]);

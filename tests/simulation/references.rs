@@ -352,6 +352,22 @@ fn the_canary_is_a_pod_of_the_source_that_has_changed() {
     play_well(&Story { optional: true, ..story });
 }
 
+/// Each for its own reason: a pod did not refer to the one, and the other one was excluded.
+#[test]
+fn a_pod_is_left_alone_for_two_sources_that_are_named_later() {
+    let moves = [
+        DISCOVER,
+        Wait(4000),
+        EditContent(SETTINGS, 'b'),
+        Wait(4000),
+        EditContent(OTHER, 'b'),
+        spec(Edit::Exclude(true)),
+        Wait(2500),
+        spec(Edit::Beside(true)),
+    ];
+    assert_eq!(deleted(&play_well(&Story { both: 1, ..by_owner(&moves) })), [2, 0, 1]);
+}
+
 /// What refers to a ConfigMap that is gone would not start again.
 #[test]
 fn a_missing_source_that_was_discovered_holds_only_the_pods_that_refer_to_it() {
