@@ -357,6 +357,8 @@ fn the_canary_is_a_pod_of_the_source_that_has_changed() {
 fn a_pod_is_left_alone_for_two_sources_that_are_named_later() {
     let moves = [
         DISCOVER,
+        Wait(200),
+        Move::FinishPod(7),
         Wait(4000),
         EditContent(SETTINGS, 'b'),
         Wait(4000),
