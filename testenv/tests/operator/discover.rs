@@ -424,6 +424,41 @@ async fn what_a_restart_has_replaced_stays_when_another_discovered_source_change
 }
 
 #[tokio::test]
+async fn five_sources_that_change_before_a_restart_have_one_canary_and_each_pod_goes_once() {
+    let ns = TestNamespace::new().await;
+    let names = ["a", "b", "c", "d", "e"];
+    let sources = names.map(|name| format!("ConfigMap/{name}"));
+    let sources = sources.each_ref().map(String::as_str);
+    create(&ns, &sources).await;
+    for name in names {
+        workload(&ns, "deployments", name, 2, refers(&[name])).await;
+    }
+    let before = ns.ready_pods(APP, 10).await;
+    let _operator = ns.operator().await;
+    discover(&ns, json!({"suspend": true, "canary": {"pods": 1, "bakeSeconds": 3600}})).await;
+    settled(&ns, "Suspended", &sources).await;
+    for source in sources {
+        edit(&ns, source).await;
+    }
+    restarting(&ns, &names).await;
+    ns.patch("configmonitors", NAME, json!({"spec": {"suspend": false}})).await;
+    eventually("the canary bakes", DEADLINE, async || {
+        let status = ns.get("configmonitors", NAME).await["status"].take();
+        ensure!(status["restart"]["canary"]["state"] == "Baking", "{status}");
+        Ok(())
+    })
+    .await
+    .unwrap();
+    assert_eq!(ns.sent_deletions().len(), 1);
+    ns.patch("configmonitors", NAME, json!({"spec": {"canary": null}})).await;
+    let settled = settled(&ns, "UpToDate", &sources).await;
+    assert_eq!(settled["status"]["history"].as_array().unwrap().len(), 1);
+    let mut sent = ns.sent_deletions();
+    sent.sort();
+    assert!(sent.iter().eq(before.keys()), "each pod once: {sent:?}");
+}
+
+#[tokio::test]
 async fn no_pod_is_restarted_for_a_source_that_is_excluded_in_the_middle_also_after_a_crash() {
     for is_crash_first in [false, true] {
         let ns = TestNamespace::new().await;
