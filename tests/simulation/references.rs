@@ -470,6 +470,24 @@ fn a_request_without_a_source_keeps_nothing_from_being_settled() {
     assert_eq!(deleted(&play_well(&Story { monitors: vec![(0, None); 2], ..story })), [0, 0, 0]);
 }
 
+/// Whether it exists is not known any more.
+#[test]
+fn a_missing_secret_holds_nothing_once_it_may_not_be_watched() {
+    let moves = [
+        Move::DeleteConfigMap(OTHER),
+        Wait(400),
+        Move::Request(First, RequestKind::Watch, 2, Fate::Forbidden),
+        EditContent(SETTINGS, 'c'),
+        DISCOVER,
+        Wait(2500),
+    ];
+    let pace = Pace { creation: 700, readiness: 5000, termination: 200 };
+    let story =
+        Story { seed: 28361006363, monitors: vec![(3, AT_ONCE)], pace, lag: 300, secret: true, ..by_owner(&moves) };
+    let references = References::ByKey;
+    play_well(&Story { status_lag: 4000, namespaces: Served::Two, surges: true, references, ..story });
+}
+
 /// It ends the entry of the source, also of a restart that has begun.
 #[test]
 fn what_is_excluded_restarts_no_further_pod() {

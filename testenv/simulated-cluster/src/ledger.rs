@@ -397,6 +397,8 @@ pub struct Ledger {
     pub restored: Vec<Moment>,
     /// Processes that received an unusual answer to a deletion or a write, so that they cannot know who deleted a pod.
     pub unsure: BTreeSet<Life>,
+    /// Processes that were not allowed to list or watch Secrets. Those that they discover may exist or not.
+    pub(crate) without_secrets: BTreeSet<Life>,
     /// The processes that know the namespace without its label, or do not know it: since when, in milliseconds.
     pub(crate) unserved: BTreeMap<Life, u64>,
     /// The processes that have received some pages of a list of ConfigMonitors, and whether all keepers have ended since:
@@ -453,7 +455,8 @@ impl Ledger {
                 let own = actor.listed.filter(|_| actor.has_looked).map(|at| (at, Arc::clone(&actor.pods)));
                 let lists = own.into_iter().chain(shared).collect();
                 let source = Source::by(&seen.spec, &seen.status).filter(|_| !self.optional);
-                let missing = source.and_then(|source| source.only(|its| actor.missing.contains(its)));
+                let is_seen = |its: &str| !self.without_secrets.contains(&caller.life) || !discovers(&seen.spec, its);
+                let missing = source.and_then(|source| source.only(|its| actor.missing.contains(its) && is_seen(its)));
                 Some(Grounds { book, seen, lists, gone, missing, by_times, is_since_known, changed, read })
             })
             .collect()

@@ -207,7 +207,11 @@ impl ClusterState {
         let received = self.moment();
         self.network.trace[route.number].code = Some(code);
         if code == 403 {
-            let listed = self.network.trace[route.number].path.split_once("labelSelector=owner%3D");
+            let path = &self.network.trace[route.number].path;
+            if path.contains("/secrets?") {
+                self.ledger.without_secrets.insert(caller.life);
+            }
+            let listed = path.split_once("labelSelector=owner%3D");
             if let Some(owner) = listed.and_then(|(_, name)| self.owner_by_name(name)) {
                 self.ledger.record_owner_forbidden(caller, owner);
             }
