@@ -488,6 +488,25 @@ fn a_missing_secret_holds_nothing_once_it_may_not_be_watched() {
     play_well(&Story { status_lag: 4000, namespaces: Served::Two, surges: true, references, ..story });
 }
 
+/// The edit makes fewer keys count, and comes before the operator has read the change.
+#[test]
+fn a_change_of_a_key_that_does_not_count_any_more_is_one() {
+    let second = |value| Move::EditSecondKey(OTHER, value);
+    let moves = [
+        Wait(1000),
+        second('a'),
+        Move::Request(First, RequestKind::ListPods, 1, Fate::CrashBefore),
+        Wait(8000),
+        second('b'),
+        Wait(5),
+        spec(Edit::OneKey(true)),
+    ];
+    let pace = Pace { creation: 0, readiness: 300, termination: 20_000 };
+    let story =
+        Story { seed: 28361120452, monitors: vec![(1, AT_ONCE)], both: 1, pace, optional: true, ..story(&moves) };
+    play_well(&story);
+}
+
 /// It ends the entry of the source, also of a restart that has begun.
 #[test]
 fn what_is_excluded_restarts_no_further_pod() {

@@ -137,6 +137,11 @@ impl Source {
         Self::with(|name| all.keys_of(name).and_then(|keys| if names(spec, name) { Some(keys) } else { known(name) }))
     }
 
+    /// Returns the sources of both, with all of their keys.
+    pub(crate) fn and(self, other: Self) -> Self {
+        Self([0, 1].map(|number| self.0[number].max(other.0[number])))
+    }
+
     fn keys_of(self, config_map: &str) -> Option<Keys> {
         BY_NAME.into_iter().zip(self.0).find(|(name, _)| *name == config_map)?.1
     }

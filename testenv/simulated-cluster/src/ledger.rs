@@ -1227,7 +1227,9 @@ impl Book {
     /// nothing is read again.
     fn pair(&mut self, caller: &Caller, status: &Status, version: &str, versions: &Versions) {
         let Some(view) = self.views.get(&caller.life) else { return };
-        let Some(source) = view.seen.as_ref().and_then(|seen| Source::by(&seen.spec, status)) else { return };
+        // After an edit of the keys, content may have changed under the earlier ones.
+        let by = |seen: &Arc<Seen>| Some(Source::by(&seen.spec, status)?.and(Source::by(&seen.spec, &seen.status)?));
+        let Some(source) = view.seen.as_ref().and_then(by) else { return };
         let named = status.versions().map(|(name, version)| (name, version.parse().ok()));
         let named: Vec<(&str, Option<u64>)> = named.collect();
         let data = |config_map| {
