@@ -63,7 +63,7 @@ test: prepare tools lints deny
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked
 	cargo test --locked
 	$(MAKE) simulate
-	cargo build --locked
+	cargo build --locked -p configmonitor-operator -p kubectl-cmon
 	cargo test --workspace --exclude configmonitor-operator --locked
 
 # Part of make test, with these numbers.
@@ -110,7 +110,7 @@ test-node: rust go
 VERSIONS = 1.30 1.33 1.34 1.35 1.36 1.30/1.36 1.36/1.30 node/1.30 node/1.36
 
 test-versions: tools
-	cargo build --locked
+	cargo build --locked -p configmonitor-operator -p kubectl-cmon
 	@testenv/versions.sh $(VERSIONS)
 
 # The binary is static, because the image is empty. Every folder builds the same bytes.

@@ -28,6 +28,9 @@ pub(super) const TIMEOUT: Duration = Duration::from_secs(30);
 const WRITE_TIMEOUT: Duration = Duration::from_secs(65);
 /// Media type of whole objects.
 pub(super) const JSON: &str = "application/json";
+/// Media types of patches.
+const STRATEGIC_MERGE_PATCH: &str = "application/strategic-merge-patch+json";
+const MERGE_PATCH: &str = "application/merge-patch+json";
 /// Maximum length of an answer, in bytes. The largest object that etcd stores is far smaller.
 pub(super) const MAX_ANSWER: usize = 16 << 20;
 /// An answer, or a line of a watch, of more bytes than this waits for others to be read and decoded: a tenant can make
@@ -222,6 +225,20 @@ impl Client {
         self.answer(with_json(self.request(Method::PUT, action), object)?).await
     }
 
+    /// Changes one object by a JSON merge patch.
+    ///
+    /// # Errors
+    /// [`Cause`] says what the caller can do.
+    pub async fn merge<T: DeserializeOwned>(
+        &self,
+        resource: Resource,
+        name: &str,
+        patch: &Value,
+    ) -> Result<Answer<T>, Error> {
+        let request = with_json(self.request(Method::PATCH, Action::on("patch", resource, name)), patch)?;
+        self.answer(Request { content_type: MERGE_PATCH, ..request }).await
+    }
+
     /// Creates one object.
     ///
     /// # Errors
@@ -295,6 +312,7 @@ impl Client {
     /// [`Cause`] says what the caller can do. [`Cause::Conflict`]: the pod has changed since the version in the patch.
     pub async fn patch_pod(&self, _permit: &Permit, name: &str, patch: &Value) -> Result<Pod, Error> {
         let request = with_json(self.request(Method::PATCH, Action::on("patch", PODS, name)), patch)?;
+        let request = Request { content_type: STRATEGIC_MERGE_PATCH, ..request };
         let action = request.action.clone();
         let (body, _) = self.exchange(request).await?;
         parse(&body.text, &action)
@@ -313,7 +331,7 @@ impl Client {
                 .extend(name.as_deref())
                 .extend(subresource);
         }
-        Request { action, method, url, accept: JSON, body: None }
+        Request { action, method, url, accept: JSON, content_type: JSON, body: None }
     }
 
     /// Fails if this handle is stopped, for requests that need no permit.

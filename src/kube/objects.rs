@@ -112,10 +112,12 @@ impl DataMetadata {
 /// The controller of a pod.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Owner {
+pub struct Owner {
     pub(crate) api_version: String,
-    pub(crate) kind: String,
-    pub(crate) name: String,
+    /// The kind.
+    pub kind: String,
+    /// The name.
+    pub name: String,
     pub(crate) uid: Uid,
 }
 
@@ -161,25 +163,26 @@ pub struct Pod {
     pub uid: Uid,
     /// The version of the object.
     pub version: ResourceVersion,
-    pub(crate) created: ServerTime,
+    /// The `creationTimestamp`.
+    pub created: ServerTime,
     /// The time at which the grace period of the deletion ends. None if the pod is not being deleted.
     pub gone_by: Option<ServerTime>,
-    /// Of a pod that is handed over, the ReplicaSet that it comes from.
-    pub(crate) controller: Option<Arc<Owner>>,
+    /// The controller. Of a pod that is handed over, the ReplicaSet that it comes from.
+    pub controller: Option<Arc<Owner>>,
     pub(crate) handed_over: Option<Arc<HandedOver>>,
     /// Whether its ReplicaSet deletes it before other ready ones.
     pub(crate) goes_first: bool,
     /// Whether the pod mirrors a static pod, which only its kubelet can restart.
     pub(crate) mirror: bool,
     /// Whether the pod has succeeded or failed.
-    pub(crate) finished: bool,
+    pub finished: bool,
     /// The time since which the pod is ready, on the clock of its node. None if the pod is not ready.
-    pub(crate) ready_since: Option<ServerTime>,
+    pub ready_since: Option<ServerTime>,
     /// The time since which all containers and the started sidecars run, on the clock of the node. None if a container
     /// does not run.
     pub(crate) started: Option<ServerTime>,
     /// Why the pod is not ready, as far as the pod says.
-    pub(crate) trouble: Option<Arc<str>>,
+    pub trouble: Option<Arc<str>>,
     /// Which container restarted, and how its previous run ended, or why the pod as a whole has failed. None if neither
     /// happened.
     pub(crate) crash: Option<Arc<str>>,

@@ -17,7 +17,6 @@ use super::Action;
 
 /// The scheme of a URL that names a unix socket.
 pub(crate) const UNIX: &str = "unix";
-const STRATEGIC_MERGE_PATCH: &str = "application/strategic-merge-patch+json";
 /// Timeout of a connection to the proxy, which runs in the same pod.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -32,6 +31,8 @@ pub struct Request {
     pub url: Url,
     /// The header `Accept`.
     pub accept: &'static str,
+    /// The media type of the body.
+    pub content_type: &'static str,
     /// The JSON body.
     pub body: Option<Bytes>,
 }
@@ -75,7 +76,7 @@ impl KubectlProxy {
     ///
     /// # Errors
     /// The HTTP client cannot be set up.
-    pub(crate) fn at(url: Url) -> Result<(Self, Url), Box<dyn std::error::Error>> {
+    pub fn at(url: Url) -> Result<(Self, Url), Box<dyn std::error::Error>> {
         if url.scheme() != UNIX {
             return Ok((Self::new()?, url));
         }
@@ -99,9 +100,8 @@ impl KubectlProxy {
 }
 
 impl Transport for KubectlProxy {
-    fn send(&self, Request { method, url, accept, body, .. }: Request) -> BoxFuture<'_, Result<Response, String>> {
-        // No other kind of PATCH is sent.
-        let content_type = if method == Method::PATCH { STRATEGIC_MERGE_PATCH } else { "application/json" };
+    fn send(&self, request: Request) -> BoxFuture<'_, Result<Response, String>> {
+        let Request { method, url, accept, content_type, body, .. } = request;
         let mut request = self.http.request(method, url).header(ACCEPT, accept);
         if let Some(body) = body {
             request = request.header(CONTENT_TYPE, content_type).body(body);

@@ -134,8 +134,9 @@ impl Metrics {
         }
     }
 
+    /// Counts nothing yet. `per_config_monitor`: whether metrics name ConfigMonitors.
     #[must_use]
-    pub(crate) fn new(per_config_monitor: bool) -> Self {
+    pub fn new(per_config_monitor: bool) -> Self {
         let mut registry = Registry::default();
         registry.register_collector(Box::new(ProcessCollector));
         let r = &mut registry;

@@ -21,7 +21,9 @@ pub enum Kind {
 }
 
 impl Kind {
-    pub(crate) fn resource(self) -> Resource {
+    /// The resource of such objects.
+    #[must_use]
+    pub fn resource(self) -> Resource {
         match self {
             Self::ConfigMap => CONFIG_MAPS,
             Self::Secret => SECRETS,

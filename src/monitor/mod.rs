@@ -8,7 +8,7 @@ pub mod discover;
 pub(crate) mod handover;
 pub(crate) mod hold;
 pub(crate) mod notice;
-pub(crate) mod reason;
+pub mod reason;
 pub mod report;
 pub(crate) mod restart;
 mod schedule;
@@ -55,10 +55,11 @@ pub struct ConfigMonitor {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct MonitorMetadata {
-    /// Not stored: there may be thousands of ConfigMonitors, and their keepers know it.
+    /// The namespace. The operator does not store it: there may be thousands of ConfigMonitors, and their keepers know it.
     #[serde(default)]
-    pub(crate) namespace: String,
-    pub(crate) name: Arc<str>,
+    pub namespace: String,
+    /// The name.
+    pub name: Arc<str>,
     /// The identity.
     pub uid: Uid,
     /// The version that a status write is compared with.
@@ -72,7 +73,7 @@ pub struct MonitorMetadata {
 }
 
 /// The annotation that requests a restart of the selected pods. Each value is handled once.
-pub(crate) const REQUEST: &str = "magalix.com/restart-requested-at";
+pub const REQUEST: &str = "magalix.com/restart-requested-at";
 
 /// The annotations of a ConfigMonitor that the operator reads.
 #[derive(Clone, Debug, Default, Deserialize)]

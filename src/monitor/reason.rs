@@ -7,7 +7,8 @@ macro_rules! reasons {
     ($($reason:ident $holds:ident $is_warning:literal $is_delay:literal $needs:literal)*) => {
         /// The reason of the conditions of a ConfigMonitor. `docs/reference.md` says what each means.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, EnumString, IntoStaticStr, VariantArray)]
-        pub(crate) enum Reason {
+        #[allow(missing_docs, reason = "the reference has them")]
+        pub enum Reason {
             $($reason,)*
         }
 
@@ -37,7 +38,8 @@ macro_rules! reasons {
             }
 
             /// Returns whether the author of the ConfigMonitor delays the restart, so that its change never counts as old.
-            pub(crate) fn is_delay_by_author(self) -> bool {
+            #[must_use]
+            pub fn is_delay_by_author(self) -> bool {
                 match self {
                     $(Self::$reason => $is_delay,)*
                 }

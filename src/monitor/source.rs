@@ -65,7 +65,8 @@ pub(crate) type Keys = Option<BTreeSet<String>>;
 /// A checked source.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Source {
-    pub(crate) name: SourceName,
+    /// The identity of the object.
+    pub name: SourceName,
     pub(crate) keys: Keys,
     /// If the object is missing, its absence is a content like any other.
     pub(crate) optional: bool,

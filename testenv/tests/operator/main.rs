@@ -15,6 +15,7 @@ mod leader;
 mod metrics;
 mod monitoring;
 mod namespaces;
+mod plugin;
 mod policies;
 mod reader;
 mod recipes;

@@ -1,0 +1,90 @@
+//! The way to the API server: a `kubectl proxy` that only this process can use.
+//!
+//! It listens on a unix socket in a folder of mode 0700. A port would give every user of the machine the caller's
+//! rights, also for as long as the proxy outlives a plugin that was killed.
+
+use std::process::Stdio;
+use std::sync::Arc;
+
+use configmonitor_operator::kube::client::Client;
+use configmonitor_operator::kube::transport::KubectlProxy;
+use configmonitor_operator::metrics::Metrics;
+use tempfile::TempDir;
+use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::process::{Child, Command};
+use tokio_util::sync::CancellationToken;
+
+use crate::options::Options;
+use crate::outcome::Failure;
+
+/// The namespace of a pod, for kubectl that runs in one.
+const IN_CLUSTER: &str = "/var/run/secrets/kubernetes.io/serviceaccount/namespace";
+/// Requests in flight.
+const REQUESTS: usize = 16;
+
+/// A running `kubectl proxy` and its client. The proxy ends with this value.
+pub(crate) struct Ambassador {
+    /// A client for all namespaces.
+    pub(crate) client: Client,
+    /// The namespace that the command line or the kubeconfig names.
+    pub(crate) namespace: Arc<str>,
+    _proxy: Child,
+    _folder: TempDir,
+}
+
+impl Ambassador {
+    /// Starts the proxy with the flags of kubectl, and asks kubectl for the namespace meanwhile.
+    pub(crate) async fn start(options: &Options) -> Result<Self, Failure> {
+        let folder = TempDir::with_prefix("kubectl-cmon-")?;
+        let socket = folder.path().join("proxy");
+        let mut command = kubectl(options);
+        command.arg("proxy").arg("--unix-socket").arg(&socket);
+        // Without it, a server with a path loses the path.
+        command.arg("--append-server-path=true");
+        if options.command.only_reads() {
+            command.arg("--reject-methods=^(POST|PUT|PATCH|DELETE)$");
+        }
+        // A plugin for credentials may prompt.
+        let mut proxy = command.stdout(Stdio::piped()).kill_on_drop(true).spawn().map_err(not_found)?;
+        let lines = proxy.stdout.take().map(|stdout| BufReader::new(stdout).lines());
+        let mut lines = lines.ok_or_else(|| Failure::failed("kubectl proxy has no output"))?;
+        let namespace = namespace(options).await?;
+        while let Some(line) = lines.next_line().await? {
+            if line.starts_with("Starting to serve on ") {
+                let url =
+                    reqwest::Url::from_file_path(&socket).map_err(|()| Failure::failed("the socket has no path"))?;
+                let url = url.as_str().replacen("file", "unix", 1).parse().map_err(Failure::failed)?;
+                let (transport, base) = KubectlProxy::at(url).map_err(Failure::failed)?;
+                let (metrics, stop) = (Arc::new(Metrics::new(false)), CancellationToken::new());
+                let client = Client::new(Box::new(transport), base, REQUESTS, 1, metrics, stop);
+                return Ok(Self { client, namespace, _proxy: proxy, _folder: folder });
+            }
+        }
+        Err(Failure::failed("kubectl proxy does not start"))
+    }
+}
+
+fn kubectl(options: &Options) -> Command {
+    let mut command = Command::new("kubectl");
+    command.args(&options.kubectl);
+    command
+}
+
+fn not_found(error: std::io::Error) -> Failure {
+    Failure::Failed(format!("cannot start kubectl: {error}"))
+}
+
+/// Returns the namespace of the command line, of the kubeconfig, or of the pod.
+async fn namespace(options: &Options) -> Result<Arc<str>, Failure> {
+    if let Some(namespace) = &options.namespace {
+        return Ok(namespace.as_str().into());
+    }
+    let mut command = kubectl(options);
+    command.args(["config", "view", "--minify", "--output=jsonpath={..namespace}"]).stderr(Stdio::null());
+    let output = command.output().await.map_err(not_found)?;
+    let configured = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+    // There is nothing to minify in a pod.
+    let of_pod = || std::fs::read_to_string(IN_CLUSTER).ok().filter(|_| !output.status.success());
+    let named = Some(configured).filter(|configured| !configured.is_empty()).or_else(of_pod);
+    Ok(named.as_deref().map_or("default", str::trim).into())
+}

@@ -1,0 +1,76 @@
+//! ConfigMonitors and the content of their sources, as they are now.
+
+use std::collections::BTreeMap;
+
+use configmonitor_operator::kube::client::Client;
+use configmonitor_operator::kube::error::{Cause, Error};
+use configmonitor_operator::kube::list::Selection;
+use configmonitor_operator::kube::objects::DataObject;
+use configmonitor_operator::monitor::content::ContentHash;
+use configmonitor_operator::monitor::source::SourceName;
+use configmonitor_operator::monitor::spec::Policy;
+use configmonitor_operator::monitor::status::Status;
+use configmonitor_operator::monitor::{CONFIG_MONITORS, ConfigMonitor, MonitorMetadata};
+
+use crate::outcome::Failure;
+
+/// A ConfigMonitor with its spec and its status decoded.
+pub(crate) struct Monitor {
+    pub(crate) metadata: MonitorMetadata,
+    /// Or what is wrong with the spec.
+    pub(crate) policy: Result<Policy, String>,
+    /// None if the operator has written none that can be read.
+    pub(crate) status: Option<Status>,
+}
+
+/// The content of each source as of now, under the keys that the status has recorded. None: it does not exist.
+pub(crate) type Contents = BTreeMap<SourceName, Option<ContentHash>>;
+
+impl Monitor {
+    fn new(ConfigMonitor { metadata, spec, status }: ConfigMonitor) -> Self {
+        let policy = Policy::of(spec.as_deref());
+        let status = status.and_then(|status| serde_json::from_str(status.get()).ok());
+        Self { metadata, policy, status }
+    }
+
+    /// Reads one.
+    pub(crate) async fn read(client: &Client, name: &str) -> Result<Self, Failure> {
+        Ok(Self::new(client.get::<ConfigMonitor>(CONFIG_MONITORS, name).await?.value))
+    }
+
+    /// Reads all of the namespace, or of all namespaces.
+    pub(crate) async fn all(client: &Client) -> Result<Vec<Self>, Failure> {
+        let mut all = Vec::new();
+        Self::each(client, |monitor| all.push(monitor)).await?;
+        Ok(all)
+    }
+
+    /// Reads them a page at a time.
+    pub(crate) async fn each(client: &Client, mut see: impl FnMut(Self)) -> Result<(), Failure> {
+        let all = Selection { resource: CONFIG_MONITORS, labels: None, fields: None, metadata_only: false };
+        client.list(&all, None, |monitor| see(Self::new(monitor))).await?;
+        Ok(())
+    }
+
+    /// Returns whether the spec names the source, or pods have referred to it.
+    pub(crate) fn has(&self, source: &SourceName) -> bool {
+        let named = self.policy.iter().flat_map(|policy| &policy.sources).map(|its| &its.name);
+        let known = self.status.iter().flat_map(|status| &status.sources).map(|its| &its.name);
+        named.chain(known).any(|its| its == source)
+    }
+
+    /// Reads the sources that the status knows.
+    pub(crate) async fn contents(&self, client: &Client) -> Result<Contents, Error> {
+        let mut contents = Contents::new();
+        for source in self.status.iter().flat_map(|status| &status.sources) {
+            let SourceName { kind, name } = &source.name;
+            let hash = match client.get::<DataObject>(kind.resource(), name).await {
+                Ok(object) => Some(ContentHash::of(*kind, &object.value, source.keys.as_ref())),
+                Err(Error { cause: Cause::NotFound(_), .. }) => None,
+                Err(error) => return Err(error),
+            };
+            contents.insert(source.name.clone(), hash);
+        }
+        Ok(contents)
+    }
+}

@@ -1,0 +1,251 @@
+//! The command line.
+
+use std::ffi::OsString;
+use std::path::Path;
+use std::process::ExitCode;
+use std::str::FromStr;
+use std::time::Duration;
+
+use clap::{Arg, ArgAction, ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
+use configmonitor_operator::monitor::content::Kind;
+use configmonitor_operator::monitor::source::SourceName;
+use jiff::SignedDuration;
+
+/// The flags of kubectl that have a value and are passed on.
+const VALUES: [(&str, Option<char>); 20] = [
+    ("as", None),
+    ("as-group", None),
+    ("as-uid", None),
+    ("as-user-extra", None),
+    ("cache-dir", None),
+    ("certificate-authority", None),
+    ("client-certificate", None),
+    ("client-key", None),
+    ("cluster", None),
+    ("context", None),
+    ("kubeconfig", None),
+    ("kuberc", None),
+    ("password", None),
+    ("request-timeout", None),
+    ("server", Some('s')),
+    ("tls-server-name", None),
+    ("token", None),
+    ("user", None),
+    ("username", None),
+    ("v", Some('v')),
+];
+/// Those that are true or false.
+const SWITCHES: [&str; 4] =
+    ["disable-compression", "insecure-skip-tls-verify", "match-server-version", "warnings-as-errors"];
+
+/// What to do, and as whom.
+#[derive(Debug)]
+pub(crate) struct Options {
+    /// The flags for kubectl.
+    pub(crate) kubectl: Vec<String>,
+    pub(crate) namespace: Option<String>,
+    pub(crate) command: Command,
+}
+
+/// Shows ConfigMonitors, waits for their restarts, and requests or suspends these.
+#[derive(Debug, Parser)]
+#[command(
+    version,
+    name = "kubectl-cmon",
+    disable_help_subcommand = true,
+    after_help = "Exit codes: 0 done, 1 failed, 2 wrong usage, 3 a person must do something, 4 timeout, 5 held by a window, an \
+                  interval or spec.suspend. All flags of `kubectl options` are passed on to kubectl."
+)]
+struct CommandLine {
+    /// The namespace; by default that of the kubeconfig.
+    #[arg(short, long, global = true, value_name = "NAME")]
+    namespace: Option<String>,
+    #[command(subcommand)]
+    command: Command,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Show what each ConfigMonitor knows, does and waits for.
+    #[command(after_help = "Example: kubectl cmon status shop")]
+    Status(Status),
+    /// Wait until the pods run with the content as of now.
+    #[command(after_help = "Example: kubectl apply -f config.yaml && kubectl cmon wait --for-source cm/shop-config")]
+    Wait(Wait),
+    /// Request a restart of all selected pods.
+    #[command(after_help = "Example: kubectl cmon restart shop --wait")]
+    Restart(Change),
+    /// Keep restarts from beginning and going on.
+    #[command(after_help = "Example: kubectl cmon suspend shop")]
+    Suspend(Named),
+    /// Let restarts begin and go on again.
+    #[command(after_help = "Example: kubectl cmon resume shop --wait")]
+    Resume(Change),
+}
+
+/// The ConfigMonitors to show.
+#[derive(Debug, Args)]
+pub(crate) struct Status {
+    /// The ConfigMonitor; all of the namespace without it.
+    pub(crate) name: Option<String>,
+    /// Show those of all namespaces, one line each.
+    #[arg(short = 'A', long, conflicts_with = "name")]
+    pub(crate) all_namespaces: bool,
+    /// Print JSON.
+    #[arg(short, long, value_name = "FORMAT")]
+    pub(crate) output: Option<Format>,
+    /// Look again every two seconds.
+    #[arg(short, long, conflicts_with = "all_namespaces")]
+    pub(crate) watch: bool,
+}
+
+/// A format of output that programs read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Format {
+    Json,
+}
+
+/// What to wait for.
+#[derive(Debug, Args)]
+pub(crate) struct Wait {
+    /// The ConfigMonitor; all of the namespace, or all with the source, without it.
+    pub(crate) name: Option<String>,
+    /// Wait for those with this source, such as cm/shop-config or secret/shop-db.
+    #[arg(long, value_name = "KIND/NAME", value_parser = source)]
+    pub(crate) for_source: Option<SourceName>,
+    #[command(flatten)]
+    pub(crate) patience: Patience,
+}
+
+/// For how long to wait.
+#[derive(Debug, Args)]
+pub(crate) struct Patience {
+    /// How long to wait at most, such as 90s or 15m.
+    #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = duration)]
+    pub(crate) timeout: Duration,
+}
+
+/// A ConfigMonitor.
+#[derive(Debug, Args)]
+pub(crate) struct Named {
+    /// The ConfigMonitor.
+    pub(crate) name: String,
+}
+
+/// A change of a ConfigMonitor after which to wait.
+#[derive(Debug, Args)]
+pub(crate) struct Change {
+    #[command(flatten)]
+    pub(crate) named: Named,
+    /// Wait until the pods run with the content as of now.
+    #[arg(long)]
+    pub(crate) wait: bool,
+    #[command(flatten)]
+    pub(crate) patience: Patience,
+}
+
+impl Command {
+    /// Returns whether the proxy may refuse all requests that write.
+    pub(crate) fn only_reads(&self) -> bool {
+        matches!(self, Self::Status(_) | Self::Wait(_))
+    }
+}
+
+impl Options {
+    /// Reads the command line, or prints help, the version or what is wrong.
+    pub(crate) fn read(arguments: impl IntoIterator<Item = OsString>) -> Result<Self, ExitCode> {
+        let mut arguments = arguments.into_iter();
+        let program = arguments.next().unwrap_or_default();
+        // As it was called: kubectl finds kubectl-config_monitor for `kubectl config-monitor`.
+        let file = Path::new(&program).file_name().unwrap_or_default().to_string_lossy();
+        let name = file.replacen("kubectl-", "kubectl ", 1).replace('_', "-");
+        let parsed = command().bin_name(name).try_get_matches_from([program].into_iter().chain(arguments));
+        let read = parsed.and_then(|matches| {
+            let CommandLine { namespace, command } = CommandLine::from_arg_matches(&matches)?;
+            Ok(Self { kubectl: passed_on(&matches), namespace, command })
+        });
+        read.map_err(|error| {
+            // Nobody reads what cannot be printed.
+            let _ = error.print();
+            ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2))
+        })
+    }
+}
+
+/// The command line with the flags of kubectl, which no help repeats.
+fn command() -> clap::Command {
+    let hidden = |name: &'static str| Arg::new(name).long(name).global(true).hide(true);
+    let values = VALUES.map(|(name, short)| {
+        let value = hidden(name).action(ArgAction::Append);
+        short.into_iter().fold(value, Arg::short)
+    });
+    let switches = SWITCHES.map(|name| {
+        hidden(name).action(ArgAction::Append).num_args(0..=1).require_equals(true).default_missing_value("true")
+    });
+    CommandLine::command().args(values).args(switches)
+}
+
+/// Returns the flags for kubectl. A global flag is in the matches of the subcommand, wherever it was given.
+fn passed_on(matches: &ArgMatches) -> Vec<String> {
+    let matches = matches.subcommand().map_or(matches, |(_, matches)| matches);
+    let names = VALUES.iter().map(|(name, _)| *name).chain(SWITCHES);
+    let given = names.flat_map(|name| {
+        let values = matches.get_many::<String>(name).into_iter().flatten();
+        values.map(move |value| format!("--{name}={value}"))
+    });
+    given.collect()
+}
+
+fn duration(text: &str) -> Result<Duration, String> {
+    let duration = SignedDuration::from_str(text).map_err(|error| error.to_string())?;
+    Duration::try_from(duration).map_err(|_| "must not be negative".to_owned())
+}
+
+/// Reads a kind, by any of the names that kubectl knows, and the name of an object.
+fn source(text: &str) -> Result<SourceName, String> {
+    let (kind, name) = text.split_once('/').filter(|(_, name)| !name.is_empty()).ok_or("expected KIND/NAME")?;
+    let kind = match &*kind.to_lowercase() {
+        "cm" | "configmap" | "configmaps" => Kind::ConfigMap,
+        "secret" | "secrets" => Kind::Secret,
+        _ => return Err(format!("{kind:?} is neither a ConfigMap nor a Secret")),
+    };
+    Ok(SourceName { kind, name: name.into() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(arguments: &str) -> Result<Options, ExitCode> {
+        Options::read(arguments.split_whitespace().map(OsString::from))
+    }
+
+    #[test]
+    fn flags_of_kubectl_are_passed_on_wherever_they_are() {
+        let before = "kubectl-cmon --context=prod -s https://a --as me --insecure-skip-tls-verify wait shop";
+        let after = "kubectl-cmon wait shop --context prod --server=https://a --as=me --insecure-skip-tls-verify=true";
+        for line in [before, after] {
+            let options = read(line).unwrap();
+            let expected = ["--as=me", "--context=prod", "--server=https://a", "--insecure-skip-tls-verify=true"];
+            assert_eq!(options.kubectl, expected, "{line}");
+        }
+        assert_eq!(read("kubectl-cmon status -n shop").unwrap().namespace.as_deref(), Some("shop"));
+    }
+
+    #[test]
+    fn the_page_has_each_command() {
+        let page = include_str!("../../docs/kubectl-cmon.md");
+        let commands = CommandLine::command();
+        let missing = commands.get_subcommands().find(|its| !page.contains(&format!("\n| `{}` |", its.get_name())));
+        assert_eq!(missing.map(clap::Command::get_name), None);
+    }
+
+    #[test]
+    fn a_wrong_command_line_ends_with_2() {
+        for line in ["", "wait --for-source shop", "wait --for-source pod/a", "wait --timeout=soon", "restart"] {
+            let code = read(&format!("kubectl-cmon {line}")).map(|_| ()).unwrap_err();
+            assert_eq!(format!("{code:?}"), format!("{:?}", ExitCode::from(2)), "{line}");
+        }
+    }
+}

@@ -1,0 +1,230 @@
+//! `status`: what a ConfigMonitor knows, does and waits for, joined with the pods that it selects.
+
+use std::collections::BTreeMap;
+use std::io::{self, IsTerminal};
+use std::time::Duration;
+
+use configmonitor_operator::kube::list::{List, Selection};
+use configmonitor_operator::kube::objects::Pod;
+use configmonitor_operator::kube::{PODS, ServerTime};
+use configmonitor_operator::monitor::status::{self, CanaryState, Entry, Outcome, Restart, SourceStatus};
+use serde_json::{Value, json};
+use tokio::time::sleep;
+
+use crate::ambassador::Ambassador;
+use crate::monitors::Monitor;
+use crate::options::{Format, Status};
+use crate::outcome::Failure;
+use crate::text::{Node, ago, bar};
+use crate::verdict::{is_true, message, reason};
+
+/// The time between two looks with `--watch`.
+const PAUSE: Duration = Duration::from_secs(2);
+/// Pods that are shown of an owner, unready ones first.
+const PODS_OF_OWNER: usize = 8;
+/// Puts the cursor at the top, and clears what is below it.
+const REDRAW: &str = "\x1b[H\x1b[J";
+
+pub(crate) async fn run(ambassador: &Ambassador, command: &Status) -> Result<(), Failure> {
+    if command.all_namespaces {
+        return summary(ambassador, command.output).await;
+    }
+    loop {
+        let shown = look(ambassador, command).await?;
+        match command.watch {
+            true if io::stdout().is_terminal() => print!("{REDRAW}{shown}"),
+            _ => print!("{shown}"),
+        }
+        if !command.watch {
+            return Ok(());
+        }
+        sleep(PAUSE).await;
+    }
+}
+
+/// Returns the text about one ConfigMonitor, or about all of the namespace.
+async fn look(ambassador: &Ambassador, command: &Status) -> Result<String, Failure> {
+    let client = ambassador.client.within(&ambassador.namespace);
+    let monitors = match &command.name {
+        Some(name) => vec![Monitor::read(&client, name).await?],
+        None => Monitor::all(&client).await?,
+    };
+    if monitors.is_empty() {
+        eprintln!("no ConfigMonitor in namespace {:?}", ambassador.namespace);
+    }
+    let (mut texts, mut objects) = (Vec::new(), Vec::new());
+    for monitor in &monitors {
+        let pods = match &monitor.policy {
+            Ok(policy) => {
+                let labels = Some(policy.selector.to_query());
+                let of = Selection { resource: PODS, labels, fields: None, metadata_only: false };
+                Some(client.list(&of, None, |pod: Pod| pod).await?)
+            }
+            Err(_) => None,
+        };
+        match command.output {
+            Some(Format::Json) => objects.push(object(monitor, pods.as_ref())),
+            None => texts.push(tree(monitor, pods.as_ref(), command.watch).to_string()),
+        }
+    }
+    Ok(match command.output {
+        Some(Format::Json) => format!("{:#}\n", Value::Array(objects)),
+        None => texts.join("\n"),
+    })
+}
+
+/// Prints a line about each ConfigMonitor as the pages of the list arrive, and keeps none.
+async fn summary(ambassador: &Ambassador, output: Option<Format>) -> Result<(), Failure> {
+    let line = |namespace: &str, name: &str, reason: &str, progress: &str, source: &str| {
+        println!("{namespace:<24} {name:<32} {reason:<24} {progress:<10} {source}");
+    };
+    if output.is_none() {
+        line("NAMESPACE", "NAME", "REASON", "PROGRESS", "SOURCE");
+    }
+    Monitor::each(&ambassador.client, |monitor| match output {
+        Some(Format::Json) => println!("{}", object(&monitor, None)),
+        None => {
+            let status = monitor.status.as_ref();
+            let progress = status.and_then(|status| status.restart.as_ref()?.begun.as_ref());
+            line(
+                &monitor.metadata.namespace,
+                &monitor.metadata.name,
+                status.map_or("", reason),
+                progress.map_or("", |begun| &begun.progress),
+                status.and_then(|status| status.source.as_deref()).unwrap_or_default(),
+            );
+        }
+    })
+    .await
+}
+
+/// Returns the status, which programs know, and the pods.
+fn object(monitor: &Monitor, pods: Option<&List<Pod>>) -> Value {
+    let content_since = monitor.status.as_ref().and_then(content_since);
+    let pods = pods.map(|pods| {
+        let pod = |pod: &Pod| {
+            json!({
+                "name": pod.name,
+                "owner": owner(pod),
+                "ready": pod.ready_since.is_some(),
+                "createdAt": pod.created,
+                "bornBeforeContent": content_since.map(|since| pod.created < since),
+            })
+        };
+        pods.items.iter().map(pod).collect::<Vec<_>>()
+    });
+    json!({
+        "namespace": monitor.metadata.namespace,
+        "name": monitor.metadata.name,
+        "generation": monitor.metadata.generation,
+        "invalid": monitor.policy.as_ref().err(),
+        "status": monitor.status,
+        "pods": pods,
+    })
+}
+
+fn tree(monitor: &Monitor, pods: Option<&List<Pod>>, draws_bars: bool) -> Node {
+    let name = &monitor.metadata.name;
+    let invalid = monitor.policy.as_ref().err().map(|invalid| Node::leaf(format!("invalid: {invalid}")));
+    let Some(status) = &monitor.status else {
+        return Node::with(format!("ConfigMonitor/{name}  no status: the operator has not read it"), invalid);
+    };
+    let ready = if is_true(status, "Ready") { "Ready" } else { "not Ready" };
+    let now = pods.map(|pods| pods.at);
+    let mut parts = vec![Node::leaf(message(status))];
+    parts.extend(invalid);
+    let source = |source| Node::leaf(source_line(source, status.restart.as_deref(), now));
+    parts.push(Node::with("sources".to_owned(), status.sources.iter().map(source)));
+    parts.extend(status.restart.iter().map(|restart| restart_node(restart, now, draws_bars)));
+    parts.extend(pods.map(|pods| pods_node(pods, content_since(status))));
+    let history = Node::with("history".to_owned(), status.history.iter().map(|entry| Node::leaf(past(entry, now))));
+    parts.extend(Some(history).filter(Node::has_parts));
+    Node::with(format!("ConfigMonitor/{name}  {ready}: {}", reason(status)), parts)
+}
+
+fn source_line(source: &SourceStatus, restart: Option<&Restart>, now: Option<ServerTime>) -> String {
+    let change = restart.and_then(|restart| restart.changes.iter().find(|change| change.source == source.name));
+    let state = match (change, &source.hash) {
+        (Some(change), _) if change.revert => format!("went back {}", ago(change.observed_at, now)),
+        (Some(change), _) => format!("changed {}", ago(change.observed_at, now)),
+        (None, Some(_)) => "recorded".to_owned(),
+        (None, None) => "not found".to_owned(),
+    };
+    let keys = source.keys.iter().map(|keys| {
+        let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
+        format!(", keys {}", keys.join(", "))
+    });
+    let found = if source.discovered { ", found in pods" } else { "" };
+    let unreferred = source.unreferenced_since.map(|since| format!(", no pod refers to it since {since}"));
+    format!("{}  {state}{found}{}{}", source.name, keys.collect::<String>(), unreferred.unwrap_or_default())
+}
+
+fn restart_node(restart: &Restart, now: Option<ServerTime>, draws_bars: bool) -> Node {
+    let of = restart.changes.iter().map(|change| format!("for {}", change.source));
+    let of = of.chain(restart.request.iter().map(|request| format!("requested as {:?}", request.value)));
+    let of: Vec<Node> = of.map(Node::leaf).collect();
+    let Some(begun) = &restart.begun else { return Node::with("restart  pending".to_owned(), of) };
+    let replaced = begun.pods.saturating_sub(begun.remaining);
+    let bar = if draws_bars { format!("{} ", bar(replaced, begun.pods)) } else { String::new() };
+    let began = ago(begun.started_at, now);
+    let canary = begun.canary.iter().map(|canary| {
+        let state = match &canary.state {
+            CanaryState::Replacing => "is being replaced".to_owned(),
+            CanaryState::Baking { available_at } => format!("is available, and bakes since {available_at}"),
+            CanaryState::Passed => "has passed".to_owned(),
+            CanaryState::Failed { message } => format!("has failed: {message}"),
+        };
+        Node::leaf(format!("canary of {}: {state}", canary.pods))
+    });
+    let line = format!("restart  {bar}{replaced} of {} pods replaced, began {began}", begun.pods);
+    Node::with(line, of.into_iter().chain(canary))
+}
+
+/// Returns the time of the content that pods have or are restarted for.
+fn content_since(status: &status::Status) -> Option<ServerTime> {
+    let changed = status.restart.iter().flat_map(|restart| &restart.changes).map(|change| change.observed_at).max();
+    let completed = status.history.iter().find(|entry| entry.result == Outcome::Completed);
+    changed.or(status.baselined_at.max(completed.map(|entry| entry.started_at)))
+}
+
+fn owner(pod: &Pod) -> Option<String> {
+    pod.controller.as_ref().map(|owner| format!("{}/{}", owner.kind, owner.name))
+}
+
+fn pods_node(pods: &List<Pod>, content_since: Option<ServerTime>) -> Node {
+    let mut owners: BTreeMap<String, Vec<&Pod>> = BTreeMap::new();
+    for pod in pods.items.iter().filter(|pod| !pod.finished) {
+        owners.entry(owner(pod).unwrap_or_else(|| "without a controller".to_owned())).or_default().push(pod);
+    }
+    let is_before = |pod: &&&Pod| content_since.is_some_and(|since| pod.created < since);
+    let owners = owners.into_iter().map(|(owner, mut its)| {
+        let before = its.iter().filter(is_before).count();
+        let ready = its.iter().filter(|pod| pod.ready_since.is_some()).count();
+        let before = if before > 0 { format!(", {before} born before the content") } else { String::new() };
+        let line = format!("{owner}  {ready} of {} ready{before}", its.len());
+        its.sort_by(|a, b| {
+            (a.ready_since.is_some(), a.created, &a.name).cmp(&(b.ready_since.is_some(), b.created, &b.name))
+        });
+        let shown = its.iter().take(PODS_OF_OWNER).map(|pod| {
+            let state = match (pod.gone_by, pod.ready_since, &pod.trouble) {
+                (Some(_), ..) => "terminating",
+                (None, Some(_), _) => "ready",
+                (None, None, trouble) => trouble.as_deref().unwrap_or("not ready"),
+            };
+            let born = if is_before(&pod) { "before" } else { "after" };
+            Node::leaf(format!("{}  {state}, born {}, {born} the content", pod.name, ago(pod.created, Some(pods.at))))
+        });
+        let more = its.len().saturating_sub(PODS_OF_OWNER);
+        let more = (more > 0).then(|| Node::leaf(format!("and {more} more")));
+        Node::with(line, shown.chain(more).collect::<Vec<_>>())
+    });
+    Node::with(format!("pods  {}", pods.items.len()), owners.collect::<Vec<_>>())
+}
+
+fn past(entry: &Entry, now: Option<ServerTime>) -> String {
+    let result: &str = entry.result.into();
+    let took = entry.completed_at.since(entry.started_at).as_secs();
+    let names: Vec<String> = entry.sources.iter().map(ToString::to_string).collect();
+    let why = if entry.requested { "requested".to_owned() } else { names.join(", ") };
+    format!("{result} {}  {} of {} pods in {took}s  {why}", ago(entry.completed_at, now), entry.replaced, entry.pods)
+}
