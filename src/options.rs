@@ -15,6 +15,9 @@ use crate::election::identity;
 use crate::kube::names::is_dns_label;
 use crate::kube::transport::UNIX;
 
+/// The names of objects that platforms add to pods, separated by commas.
+pub const DISCOVER_EXCLUDE: &str = "kube-root-ca.crt,openshift-service-ca.crt,istio-ca-root-cert";
+
 const CRD: &str = include_str!("../crd.yml");
 
 /// Restarts the pods that read a ConfigMap or a Secret when its content changes.
@@ -81,7 +84,7 @@ pub struct Options {
         long,
         env = "CONFIGMONITOR_DISCOVER_EXCLUDE",
         value_name = "NAME,...",
-        default_value = "kube-root-ca.crt,openshift-service-ca.crt,istio-ca-root-cert",
+        default_value = DISCOVER_EXCLUDE,
         value_delimiter = ','
     )]
     pub(crate) discover_exclude: Vec<Arc<str>>,

@@ -7,8 +7,9 @@ use std::process::Stdio;
 use std::sync::Arc;
 
 use configmonitor_operator::kube::client::Client;
-use configmonitor_operator::kube::transport::KubectlProxy;
+use configmonitor_operator::kube::transport::{KubectlProxy, Transport};
 use configmonitor_operator::metrics::Metrics;
+use reqwest::Url;
 use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
@@ -26,6 +27,9 @@ const REQUESTS: usize = 16;
 pub(crate) struct Ambassador {
     /// A client for all namespaces.
     pub(crate) client: Client,
+    pub(crate) transport: Arc<dyn Transport>,
+    /// The URL of its requests.
+    pub(crate) base: Url,
     /// The namespace that the command line or the kubeconfig names.
     pub(crate) namespace: Arc<str>,
     _proxy: Child,
@@ -51,20 +55,20 @@ impl Ambassador {
         let namespace = namespace(options).await?;
         while let Some(line) = lines.next_line().await? {
             if line.starts_with("Starting to serve on ") {
-                let url =
-                    reqwest::Url::from_file_path(&socket).map_err(|()| Failure::failed("the socket has no path"))?;
+                let url = Url::from_file_path(&socket).map_err(|()| Failure::failed("the socket has no path"))?;
                 let url = url.as_str().replacen("file", "unix", 1).parse().map_err(Failure::failed)?;
                 let (transport, base) = KubectlProxy::at(url).map_err(Failure::failed)?;
+                let transport: Arc<dyn Transport> = Arc::new(transport);
                 let (metrics, stop) = (Arc::new(Metrics::new(false)), CancellationToken::new());
-                let client = Client::new(Box::new(transport), base, REQUESTS, 1, metrics, stop);
-                return Ok(Self { client, namespace, _proxy: proxy, _folder: folder });
+                let client = Client::new(Box::new(Arc::clone(&transport)), base.clone(), REQUESTS, 1, metrics, stop);
+                return Ok(Self { client, transport, base, namespace, _proxy: proxy, _folder: folder });
             }
         }
         Err(Failure::failed("kubectl proxy does not start"))
     }
 }
 
-fn kubectl(options: &Options) -> Command {
+pub(crate) fn kubectl(options: &Options) -> Command {
     let mut command = Command::new("kubectl");
     command.args(&options.kubectl);
     command

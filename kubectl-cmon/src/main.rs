@@ -4,10 +4,13 @@
 //! its own. `options` reads the command line, and each command has a module.
 
 mod ambassador;
+mod manifests;
 mod monitors;
 mod options;
 mod outcome;
+mod plan;
 mod request;
+mod shadow;
 mod status;
 mod text;
 mod verdict;
@@ -31,7 +34,7 @@ fn main() -> ExitCode {
         Err(error) => Err(Failure::failed(error)),
     };
     match outcome {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(code) => code,
         Err(failure) => {
             eprintln!("error: {failure}");
             failure.code()
@@ -40,7 +43,7 @@ fn main() -> ExitCode {
 }
 
 /// Ends the proxy, too, when the plugin is terminated.
-async fn until_terminated(options: Options) -> Result<(), Failure> {
+async fn until_terminated(options: Options) -> Result<ExitCode, Failure> {
     let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
     tokio::select! {
         outcome = run(options) => outcome,
@@ -49,14 +52,16 @@ async fn until_terminated(options: Options) -> Result<(), Failure> {
     }
 }
 
-async fn run(options: Options) -> Result<(), Failure> {
+async fn run(options: Options) -> Result<ExitCode, Failure> {
     let ambassador = Ambassador::start(&options).await?;
     let namespaced = ambassador.client.within(&ambassador.namespace);
-    match options.command {
-        Command::Status(status) => status::run(&ambassador, &status).await,
-        Command::Wait(wait) => wait::run(&namespaced, &wait).await,
-        Command::Restart(restart) => request::restart(&namespaced, &restart).await,
-        Command::Suspend(suspend) => request::suspend(&namespaced, &suspend).await,
-        Command::Resume(resume) => request::resume(&namespaced, &resume).await,
+    match &options.command {
+        Command::Status(status) => status::run(&ambassador, status).await?,
+        Command::Wait(wait) => wait::run(&namespaced, wait).await?,
+        Command::Plan(plan) => return plan::run(&options, &ambassador, plan).await,
+        Command::Restart(restart) => request::restart(&namespaced, restart).await?,
+        Command::Suspend(suspend) => request::suspend(&namespaced, suspend).await?,
+        Command::Resume(resume) => request::resume(&namespaced, resume).await?,
     }
+    Ok(ExitCode::SUCCESS)
 }

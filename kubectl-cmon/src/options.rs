@@ -7,6 +7,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use clap::{Arg, ArgAction, ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
+use configmonitor_operator::kube::ServerTime;
 use configmonitor_operator::monitor::content::Kind;
 use configmonitor_operator::monitor::source::SourceName;
 use jiff::SignedDuration;
@@ -73,6 +74,9 @@ pub(crate) enum Command {
     /// Wait until the pods run with the content as of now.
     #[command(after_help = "Example: kubectl apply -f config.yaml && kubectl cmon wait --for-source cm/shop-config")]
     Wait(Wait),
+    /// Show which pods would be restarted, and what that waits for. Ends with 6 if there are any.
+    #[command(after_help = "Example: kubectl cmon plan -f config.yaml")]
+    Plan(Plan),
     /// Request a restart of all selected pods.
     #[command(after_help = "Example: kubectl cmon restart shop --wait")]
     Restart(Change),
@@ -118,6 +122,31 @@ pub(crate) struct Wait {
     pub(crate) patience: Patience,
 }
 
+/// What to plan.
+#[derive(Debug, Args)]
+pub(crate) struct Plan {
+    /// The ConfigMonitor; all of the namespace without it.
+    pub(crate) name: Option<String>,
+    /// Plan for these objects, as kubectl apply takes them: a file, or - for standard input.
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) filename: Option<String>,
+    /// Plan for the deletion of a source, such as cm/shop-config.
+    #[arg(long, value_name = "KIND/NAME", value_parser = source)]
+    pub(crate) delete: Vec<SourceName>,
+    /// Plan for the end of spec.suspend.
+    #[arg(long)]
+    pub(crate) resume: bool,
+    /// Plan for a request of a restart.
+    #[arg(long)]
+    pub(crate) restart: bool,
+    /// Plan for another time, such as 2026-12-01T02:00:00Z.
+    #[arg(long, value_name = "TIME")]
+    pub(crate) at: Option<ServerTime>,
+    /// Print JSON.
+    #[arg(short, long, value_name = "FORMAT")]
+    pub(crate) output: Option<Format>,
+}
+
 /// For how long to wait.
 #[derive(Debug, Args)]
 pub(crate) struct Patience {
@@ -148,7 +177,7 @@ pub(crate) struct Change {
 impl Command {
     /// Returns whether the proxy may refuse all requests that write.
     pub(crate) fn only_reads(&self) -> bool {
-        matches!(self, Self::Status(_) | Self::Wait(_))
+        matches!(self, Self::Status(_) | Self::Wait(_) | Self::Plan(_))
     }
 }
 
@@ -203,7 +232,7 @@ fn duration(text: &str) -> Result<Duration, String> {
 }
 
 /// Reads a kind, by any of the names that kubectl knows, and the name of an object.
-fn source(text: &str) -> Result<SourceName, String> {
+pub(crate) fn source(text: &str) -> Result<SourceName, String> {
     let (kind, name) = text.split_once('/').filter(|(_, name)| !name.is_empty()).ok_or("expected KIND/NAME")?;
     let kind = match &*kind.to_lowercase() {
         "cm" | "configmap" | "configmaps" => Kind::ConfigMap,

@@ -4,6 +4,7 @@
 //! request, retries nothing and follows no redirect: deadlines, limits and the meaning of answers belong to
 //! [`client`](super::client).
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -55,6 +56,12 @@ pub trait Transport: Send + Sync {
     /// Sends a request and waits for the head of the response. An error says why there is no response: the request may
     /// have had an effect.
     fn send(&self, request: Request) -> BoxFuture<'_, Result<Response, String>>;
+}
+
+impl<T: Transport + ?Sized> Transport for Arc<T> {
+    fn send(&self, request: Request) -> BoxFuture<'_, Result<Response, String>> {
+        T::send(self, request)
+    }
 }
 
 /// Plain HTTP/1.1 to kubectl proxy: no credentials, no TLS, no redirects, no proxy from the environment.

@@ -1,9 +1,11 @@
 //! `kubectl cmon`, as kubectl finds and calls it.
 
+use std::collections::BTreeSet;
 use std::env;
 use std::path::Path;
 
 use serde_json::{Value, json};
+use testenv::RunDir;
 use testenv::fixture::{APP, NAME};
 use testenv::pages::Section;
 use testenv::process::output;
@@ -135,4 +137,72 @@ async fn a_missing_right_and_a_wrong_name_get_a_sentence() {
     assert_eq!(cmon(&ns, "restart").await.code, Some(2));
     let help = cmon(&ns, "wait --help").await;
     assert!(help.out.contains("Usage: kubectl cmon wait"), "{help:?}");
+}
+
+#[tokio::test]
+async fn a_plan_says_what_a_restart_waits_for_and_what_a_file_does_not_restart() {
+    let ns = TestNamespace::with_pods(2).await;
+    let _operator = ns.operator().await;
+    let window = json!([{"schedule": "0 0 1 1 *", "durationSeconds": 60}]);
+    ns.monitor(NAME, json!({"windows": window})).await;
+    ns.edit(NAME, "two").await;
+    ns.settled(NAME, "OutsideWindow").await;
+    let held = cmon(&ns, "plan frontend").await;
+    let says = ["restarts 2 pods for ConfigMap/frontend", "waiting for the next window", "2 pods are restarted"];
+    assert_eq!((held.code, says.map(|says| held.out.contains(says))), (Some(6), [true; 3]), "{held:?}");
+    let open = cmon(&ns, "plan frontend --at=2027-01-01T00:00:30Z").await;
+    assert_eq!((open.code, open.out.contains("window")), (Some(6), false), "{open:?}");
+    let requested = cmon(&ns, "plan frontend --restart").await;
+    assert_eq!((requested.code, requested.out.contains("window")), (Some(6), false), "{requested:?}");
+    let dir = RunDir::create().unwrap();
+    let file = dir.path().join("new.json");
+    let mut deployment = ns.get("deployments", NAME).await;
+    let template = &mut deployment["spec"]["template"]["spec"]["containers"][0];
+    template["env"] = json!([{"name": "A", "value": "b"}]);
+    let monitor = json!({
+        "apiVersion": "magalix.com/v1",
+        "kind": "ConfigMonitor",
+        "metadata": {"name": "new"},
+        "spec": {"configMap": NAME, "podSelector": {"app": NAME}},
+    });
+    let list = json!({"apiVersion": "v1", "kind": "List", "items": [monitor, deployment]});
+    std::fs::write(&file, list.to_string()).unwrap();
+    let new = cmon(&ns, &format!("plan -f {}", file.display())).await;
+    let says = [
+        "ConfigMonitor/new  new: its first content is the baseline",
+        "Deployment/frontend  its own rollout replaces its pods",
+    ];
+    assert_eq!(says.map(|says| new.out.contains(says)), [true; 2], "{new:?}");
+}
+
+/// Returns the names of the pods in a field of a plan.
+fn names(plan: &Value, field: &str) -> Vec<String> {
+    plan[0][field].as_array().unwrap().iter().map(|name| name.as_str().unwrap().to_owned()).collect()
+}
+
+#[tokio::test]
+async fn a_plan_names_the_pods_that_the_operator_then_restarts() {
+    let ns = TestNamespace::with_pods(4).await;
+    let _operator = ns.operator().await;
+    ns.monitor(NAME, json!({"maxUnavailable": 1})).await;
+    let before = ns.ready_pods(APP, 4).await;
+    let nothing = cmon(&ns, "plan").await;
+    assert_eq!((nothing.code, nothing.out.contains("no pod is restarted")), (Some(0), true), "{nothing:?}");
+    let dir = RunDir::create().unwrap();
+    let file = dir.path().join("edit.json");
+    let edit = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": NAME}, "data": {"key": "planned"}});
+    std::fs::write(&file, edit.to_string()).unwrap();
+    let file = file.to_str().unwrap();
+    let planned = cmon(&ns, &format!("plan -o json -f {file}")).await;
+    assert_eq!(planned.code, Some(6), "{planned:?}");
+    let plan: Value = serde_json::from_str(&planned.out).unwrap();
+    let (first, later) = (names(&plan, "first"), names(&plan, "later"));
+    assert_eq!((first.len(), later.len()), (1, 3), "{plan}");
+    assert_eq!(ns.pods(APP).await, before, "a plan restarts nothing");
+    control_plane().await.kubectl().ok(&["apply", "-n", &ns.namespace, "-f", file]).await.unwrap();
+    ns.replaced(APP, &before).await;
+    let sent = ns.sent_deletions();
+    assert_eq!(sent[..1], first, "{sent:?}");
+    assert_eq!(sent.iter().collect::<BTreeSet<_>>(), before.keys().collect());
+    assert_eq!(first.iter().chain(&later).collect::<BTreeSet<_>>(), before.keys().collect());
 }

@@ -1,0 +1,83 @@
+//! What a file would change, by the API server's own dry run.
+
+use std::process::Stdio;
+
+use configmonitor_operator::monitor::source::SourceName;
+use serde_json::{Value, json};
+
+use crate::ambassador::kubectl;
+use crate::options::{Options, source};
+use crate::outcome::Failure;
+
+/// A change of an object.
+#[derive(Clone, Debug)]
+pub(crate) enum Change {
+    /// A ConfigMap or a Secret. None: it is deleted.
+    Source {
+        name: SourceName,
+        object: Option<Value>,
+    },
+    Monitor(Value),
+    /// A workload, as `KIND/NAME`, whose pod template is another one.
+    Template(String),
+    /// Restarts nothing.
+    Other,
+}
+
+impl Change {
+    pub(crate) fn delete(name: SourceName) -> Self {
+        Self::Source { name, object: None }
+    }
+
+    /// Returns the object with its path, if it is a source.
+    pub(crate) fn object(&self, namespace: &str) -> Option<(String, Option<Value>)> {
+        let Self::Source { name: SourceName { kind, name }, object } = self else { return None };
+        Some((format!("/api/v1/namespaces/{namespace}/{}/{name}", kind.resource().plural), object.clone()))
+    }
+}
+
+/// Returns what `kubectl apply` of this file would change in the namespace.
+pub(crate) async fn dry_run(options: &Options, namespace: &str, file: &str) -> Result<Vec<Change>, Failure> {
+    let mut command = kubectl(options);
+    command.args(["apply", "--dry-run=server", "--output=json", "--namespace", namespace, "--filename", file]);
+    let output = command.stdin(Stdio::inherit()).stderr(Stdio::piped()).output().await?;
+    if !output.status.success() {
+        let said = String::from_utf8_lossy(&output.stderr);
+        return Err(Failure::Failed(format!("the dry run fails: {}", said.trim())));
+    }
+    let answer: Value = serde_json::from_slice(&output.stdout).map_err(Failure::failed)?;
+    let objects = match answer["items"].as_array() {
+        Some(items) if answer["kind"] == "List" => items.clone(),
+        _ => vec![answer],
+    };
+    let mut changes = Vec::new();
+    for object in objects.into_iter().filter(|object| object["metadata"]["namespace"] == json!(namespace)) {
+        changes.push(change(options, namespace, object).await?);
+    }
+    Ok(changes)
+}
+
+async fn change(options: &Options, namespace: &str, mut object: Value) -> Result<Change, Failure> {
+    let of = |object: &Value, field: &str| object[field].as_str().unwrap_or_default().to_owned();
+    let (kind, name) = (of(&object, "kind"), of(&object["metadata"], "name"));
+    if let Ok(source) = source(&format!("{kind}/{name}")) {
+        // A dry run leaves the version as it is.
+        object["metadata"]["resourceVersion"] = "plan".into();
+        return Ok(Change::Source { name: source, object: Some(object) });
+    }
+    if kind == "ConfigMonitor" {
+        return Ok(Change::Monitor(object));
+    }
+    let template = &object["spec"]["template"];
+    if template.is_null() {
+        return Ok(Change::Other);
+    }
+    let mut command = kubectl(options);
+    command.args(["get", &kind, &name, "--namespace", namespace, "--output=json", "--ignore-not-found"]);
+    let output = command.output().await?;
+    let known: Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
+    match known.is_null() || known["spec"]["template"] == *template {
+        true => Ok(Change::Other),
+        false => Ok(Change::Template(format!("{kind}/{name}"))),
+    }
+}

@@ -1,0 +1,209 @@
+//! `plan`: which pods the operator would restart, and what it would wait for.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use configmonitor_operator::kube::list::Selection;
+use configmonitor_operator::monitor::status::Status;
+use configmonitor_operator::monitor::{CONFIG_MONITORS, REQUEST};
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use crate::ambassador::Ambassador;
+use crate::manifests::{self, Change};
+use crate::options::{Format, Options, Plan};
+use crate::outcome::Failure;
+use crate::shadow::{Deeds, Premise, play};
+use crate::text::Node;
+use crate::verdict::{message, reason};
+
+/// The exit code if there are pods to restart.
+const SOME: u8 = 6;
+
+/// What would become of a ConfigMonitor.
+struct Outlook {
+    name: String,
+    /// The status that would be written first.
+    status: Status,
+    /// The pods that go first once the restart may begin, and the others.
+    first: Vec<String>,
+    later: Vec<String>,
+    /// Whether the restart may not begin yet.
+    is_held: bool,
+    /// The pods that are skipped, and why.
+    skipped: String,
+    is_new: bool,
+}
+
+pub(crate) async fn run(options: &Options, ambassador: &Ambassador, plan: &Plan) -> Result<ExitCode, Failure> {
+    let changes = match &plan.filename {
+        Some(file) => manifests::dry_run(options, &ambassador.namespace, file).await?,
+        None => Vec::new(),
+    };
+    let deleted = plan.delete.iter().cloned().map(Change::delete).collect::<Vec<_>>();
+    let changes: Vec<Change> = changes.into_iter().chain(deleted).collect();
+    let client = ambassador.client.within(&ambassador.namespace);
+    let all = Selection { resource: CONFIG_MONITORS, labels: None, fields: None, metadata_only: false };
+    let listed = client.list(&all, None, |monitor: Value| monitor).await?;
+    let now = plan.at.unwrap_or(listed.at);
+    let mut monitors: BTreeMap<String, (Value, bool)> = BTreeMap::new();
+    for monitor in listed.items {
+        monitors.insert(name_of(&monitor), (monitor, false));
+    }
+    let mut rollouts = Vec::new();
+    for change in &changes {
+        match change {
+            Change::Monitor(monitor) => {
+                let name = name_of(monitor);
+                let known = monitors.get(&name).map(|(known, _)| known);
+                let status = known.map(|known| known["status"].clone());
+                let is_new = known.is_none();
+                let mut edited = monitor.clone();
+                edited["status"] = status.unwrap_or_default();
+                monitors.insert(name, (edited, is_new));
+            }
+            Change::Template(workload) => rollouts.push(workload.clone()),
+            Change::Source { .. } | Change::Other => {}
+        }
+    }
+    if let Some(name) = &plan.name {
+        monitors.retain(|known, _| known == name);
+        if monitors.is_empty() {
+            return Err(Failure::Failed(format!("no ConfigMonitor {name:?} in namespace {:?}", client.namespace())));
+        }
+    }
+    let objects: BTreeMap<String, Option<Value>> =
+        changes.iter().filter_map(|change| change.object(&ambassador.namespace)).collect();
+    let mut outlooks = Vec::new();
+    for (name, (mut monitor, is_new)) in monitors {
+        if plan.resume {
+            remove(&mut monitor["spec"], &["suspend"]);
+        }
+        if plan.restart {
+            monitor["metadata"]["annotations"][REQUEST] = Timestamp::now().to_string().into();
+        }
+        let premise = Premise { namespace: Arc::clone(&ambassador.namespace), monitor, objects: objects.clone(), now };
+        outlooks.push(look_ahead(ambassador, name, premise, is_new).await?);
+    }
+    let count: usize = outlooks.iter().map(|outlook| outlook.first.len() + outlook.later.len()).sum();
+    match plan.output {
+        Some(Format::Json) => println!("{:#}", Value::Array(outlooks.iter().map(object).collect())),
+        None => {
+            outlooks.iter().for_each(|outlook| print!("{}", node(outlook)));
+            rollouts.iter().for_each(|workload| println!("{workload}  its own rollout replaces its pods"));
+            println!(
+                "{}",
+                if count == 0 { "no pod is restarted".to_owned() } else { format!("{count} pods are restarted") }
+            );
+        }
+    }
+    Ok(if count == 0 { ExitCode::SUCCESS } else { ExitCode::from(SOME) })
+}
+
+/// Lets the operator act as things are; if it waits, without what it waits for; and without a budget, which shows all
+/// pods.
+async fn look_ahead(ambassador: &Ambassador, name: String, premise: Premise, is_new: bool) -> Result<Outlook, Failure> {
+    let play = async |premise: &Premise| {
+        play(Arc::clone(&ambassador.transport), ambassador.base.clone(), premise.clone()).await
+    };
+    let now = play(&premise).await?;
+    let status: Status = serde_json::from_value(now.monitor["status"].clone()).unwrap_or_default();
+    let mut outlook = Outlook {
+        name,
+        first: now.pods.clone(),
+        later: Vec::new(),
+        is_held: false,
+        skipped: status.skipped_pods.clone(),
+        status,
+        is_new,
+    };
+    let is_pending = outlook.status.restart.is_some() || !now.pods.is_empty() || asks(&premise);
+    if !is_pending {
+        return Ok(outlook);
+    }
+    let free = without_gates(&premise);
+    if now.pods.is_empty() {
+        let Deeds { pods, .. } = play(&free).await?;
+        (outlook.first, outlook.is_held) = (pods, true);
+    }
+    let all = play(&without_budget(free)).await?;
+    let first: BTreeSet<&String> = outlook.first.iter().collect();
+    outlook.later = all.pods.into_iter().filter(|pod| !first.contains(pod)).collect();
+    Ok(outlook)
+}
+
+/// Returns whether a restart is requested.
+fn asks(premise: &Premise) -> bool {
+    let asked = &premise.monitor["metadata"]["annotations"][REQUEST];
+    asked.is_string() && *asked != premise.monitor["status"]["lastHandledRestartRequest"]
+}
+
+/// As if every window were open, and every wait over.
+fn without_gates(premise: &Premise) -> Premise {
+    let mut free = premise.clone();
+    let spec = &mut free.monitor["spec"];
+    remove(spec, &["suspend", "windows", "minIntervalSeconds"]);
+    spec["quietPeriodSeconds"] = json!(0);
+    for source in free.monitor["status"]["sources"].as_array_mut().into_iter().flatten() {
+        remove(source, &["restartBackOffSeconds", "restarts"]);
+    }
+    free
+}
+
+fn without_budget(premise: Premise) -> Premise {
+    let mut all = premise;
+    let spec = &mut all.monitor["spec"];
+    remove(spec, &["maxUnavailableTotal", "maxSurge", "canary"]);
+    spec["maxUnavailable"] = json!("100%");
+    all
+}
+
+fn remove(object: &mut Value, fields: &[&str]) {
+    object.as_object_mut().into_iter().for_each(|object| object.retain(|field, _| !fields.contains(&&**field)));
+}
+
+fn name_of(object: &Value) -> String {
+    object["metadata"]["name"].as_str().unwrap_or_default().to_owned()
+}
+
+fn object(outlook: &Outlook) -> Value {
+    let Outlook { name, status, first, later, is_held, skipped, is_new } = outlook;
+    json!({
+        "name": name,
+        "reason": reason(status),
+        "message": message(status),
+        "held": is_held,
+        "new": is_new,
+        "first": first,
+        "later": later,
+        "skipped": skipped,
+    })
+}
+
+fn node(outlook: &Outlook) -> Node {
+    let Outlook { name, status, first, later, is_held, skipped, is_new } = outlook;
+    let count = first.len() + later.len();
+    let changed: Vec<String> =
+        status.restart.iter().flat_map(|restart| &restart.changes).map(|it| it.source.to_string()).collect();
+    let of = if changed.is_empty() { String::new() } else { format!(" for {}", changed.join(", ")) };
+    let line = match count {
+        0 if *is_new => "new: its first content is the baseline, and restarts nothing".to_owned(),
+        0 => format!("{}: nothing to restart", reason(status)),
+        _ => format!("restarts {count} pods{of}"),
+    };
+    let mut parts = Vec::new();
+    if count == 0 || *is_held {
+        parts.push(Node::leaf(message(status)));
+    }
+    if count > 0 {
+        let names = |names: &[String]| names.iter().cloned().map(Node::leaf).collect::<Vec<_>>();
+        parts.push(Node::with(if later.is_empty() { "all at once" } else { "first" }.to_owned(), names(first)));
+        parts.extend(
+            (!later.is_empty())
+                .then(|| Node::with("then, if each successor becomes available".to_owned(), names(later))),
+        );
+    }
+    parts.extend((!skipped.is_empty()).then(|| Node::leaf(format!("skipped: {skipped}"))));
+    Node::with(format!("ConfigMonitor/{name}  {line}"), parts)
+}

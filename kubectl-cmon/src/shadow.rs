@@ -1,0 +1,248 @@
+//! The operator as it would act, without effect: its own code, on a transport that reads from the API server and keeps
+//! to itself what is written.
+//!
+//! So `plan` decides nothing by itself. Watches stay silent: a plan is about one moment.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use configmonitor_operator::controller::{self, Namespaces, Settings, Synced};
+use configmonitor_operator::kube::ServerTime;
+use configmonitor_operator::kube::client::Client;
+use configmonitor_operator::kube::transport::{Request, Response, Transport};
+use configmonitor_operator::metrics::Metrics;
+use configmonitor_operator::options::DISCOVER_EXCLUDE;
+use futures_util::future::BoxFuture;
+use futures_util::stream::{self, StreamExt};
+use jiff::Timestamp;
+use jiff::fmt::rfc2822;
+use reqwest::header::{DATE, HeaderMap, HeaderValue};
+use reqwest::{Method, Url};
+use serde_json::{Value, json};
+use tokio::sync::watch;
+use tokio::task::yield_now;
+use tokio::time::{Instant, sleep};
+use tokio_util::sync::CancellationToken;
+
+use crate::outcome::Failure;
+
+/// How long the operator must have asked for nothing to be at rest. Longer than any pause within a step.
+const REST: Duration = Duration::from_secs(1);
+/// How often that is checked.
+const PAUSE: Duration = Duration::from_millis(50);
+/// Yields after which each task has had its turn.
+const TURNS: usize = 200;
+const REQUESTS: usize = 32;
+
+/// What the operator would find.
+#[derive(Clone, Debug)]
+pub(crate) struct Premise {
+    pub(crate) namespace: Arc<str>,
+    /// The only ConfigMonitor that there is, as JSON.
+    pub(crate) monitor: Value,
+    /// Objects by path that are others than on the API server. None: it does not exist.
+    pub(crate) objects: BTreeMap<String, Option<Value>>,
+    /// The time on the API server.
+    pub(crate) now: ServerTime,
+}
+
+/// What the operator would have done by the time at which it waits.
+#[derive(Debug, Default)]
+pub(crate) struct Deeds {
+    /// The ConfigMonitor with the status that would be written.
+    pub(crate) monitor: Value,
+    /// The pods that would be deleted, evicted or handed over, in this order.
+    pub(crate) pods: Vec<String>,
+    /// The notes of the Events about the ConfigMonitor.
+    pub(crate) notes: Vec<String>,
+}
+
+/// What all requests share.
+struct State {
+    premise: Premise,
+    deeds: Deeds,
+    writes: usize,
+    requests: usize,
+    in_flight: usize,
+    /// It would do the same again, as nothing comes of it.
+    is_over: bool,
+}
+
+struct Shadow {
+    inner: Arc<dyn Transport>,
+    state: Arc<Mutex<State>>,
+}
+
+/// Lets the operator act on this premise until it waits.
+pub(crate) async fn play(inner: Arc<dyn Transport>, base: Url, premise: Premise) -> Result<Deeds, Failure> {
+    let namespace = Arc::clone(&premise.namespace);
+    let deeds = Deeds { monitor: premise.monitor.clone(), ..Deeds::default() };
+    let state = State { premise, deeds, writes: 0, requests: 0, in_flight: 0, is_over: false };
+    let state = Arc::new(Mutex::new(state));
+    let shadow = Shadow { inner, state: Arc::clone(&state) };
+    let stop = CancellationToken::new();
+    let client = Client::new(Box::new(shadow), base, REQUESTS, REQUESTS, Arc::new(Metrics::new(false)), stop.clone());
+    let (synced, elected) = (watch::channel(Synced::default()).0, CancellationToken::new());
+    elected.cancel();
+    // The flags of the operator are not known.
+    let excluded = DISCOVER_EXCLUDE.split(',').map(Arc::from).collect();
+    let settings = Settings { surges: true, excluded: Arc::new(excluded), ..Settings::default() };
+    let run = controller::run(client, Namespaces::Named(vec![namespace]), settings, &synced, elected);
+    let end = async {
+        at_rest(&state).await;
+        stop.cancel();
+    };
+    tokio::join!(run, end);
+    let deeds = std::mem::take(&mut lock(&state).deeds);
+    Ok(deeds)
+}
+
+async fn at_rest(state: &Mutex<State>) {
+    let (mut seen, mut since) = (0, Instant::now());
+    loop {
+        sleep(PAUSE).await;
+        for _ in 0..TURNS {
+            yield_now().await;
+        }
+        let State { requests, in_flight, is_over, .. } = *lock(state);
+        if is_over {
+            return;
+        }
+        if in_flight > 0 || requests != seen {
+            (seen, since) = (requests, Instant::now());
+        } else if since.elapsed() >= REST {
+            return;
+        }
+    }
+}
+
+fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
+    state.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What becomes of a request.
+enum Fate {
+    /// It goes to the API server.
+    Read,
+    Answer(u16, Value),
+    /// A watch on which nothing happens.
+    Silence,
+}
+
+impl State {
+    fn fate(&mut self, request: &Request) -> Fate {
+        let path = request.url.path();
+        let parts: Vec<&str> = path.trim_start_matches('/').split('/').collect();
+        let body: Value =
+            request.body.as_deref().and_then(|body| serde_json::from_slice(body).ok()).unwrap_or_default();
+        if request.url.query_pairs().any(|(name, _)| name == "watch") {
+            return Fate::Silence;
+        }
+        match (&request.method, &parts[..]) {
+            (&Method::GET, [.., "configmonitors"]) => Fate::Answer(200, list([&self.deeds.monitor])),
+            (&Method::GET, [.., "configmonitors", _]) => Fate::Answer(200, self.deeds.monitor.clone()),
+            (&Method::PUT, [.., "configmonitors", _, "status"]) => {
+                self.writes += 1;
+                self.deeds.monitor["status"] = body["status"].clone();
+                self.deeds.monitor["metadata"]["resourceVersion"] = format!("plan-{}", self.writes).into();
+                Fate::Answer(200, self.deeds.monitor.clone())
+            }
+            // Each source is read by itself, whatever a list of their metadata says.
+            (&Method::GET, [.., "configmaps" | "secrets"]) => Fate::Answer(200, list([])),
+            (&Method::GET, _) => match self.premise.objects.get(path) {
+                None => Fate::Read,
+                Some(Some(object)) => Fate::Answer(200, object.clone()),
+                Some(None) => Fate::Answer(404, status(404, "NotFound")),
+            },
+            (&Method::DELETE, [.., "pods", name]) | (&Method::POST, [.., "pods", name, "eviction"]) => {
+                self.deeds.pods.push((*name).to_owned());
+                Fate::Answer(200, status(200, ""))
+            }
+            (&Method::PATCH, [.., "pods", name]) => {
+                let name = (*name).to_owned();
+                self.is_over |= self.deeds.pods.contains(&name);
+                self.deeds.pods.push(name);
+                self.deeds.pods.dedup();
+                Fate::Read
+            }
+            (&Method::POST, [.., "events"]) => {
+                if body["regarding"]["kind"] == "ConfigMonitor" {
+                    self.deeds.notes.extend(body["note"].as_str().map(ToOwned::to_owned));
+                }
+                Fate::Answer(201, body)
+            }
+            _ => Fate::Answer(403, status(403, "Forbidden")),
+        }
+    }
+}
+
+impl Transport for Shadow {
+    fn send(&self, mut request: Request) -> BoxFuture<'_, Result<Response, String>> {
+        let fate = {
+            let mut state = lock(&self.state);
+            state.requests += 1;
+            state.fate(&request)
+        };
+        Box::pin(async move {
+            match fate {
+                Fate::Answer(code, object) => {
+                    let body = stream::iter([Ok(Bytes::from(object.to_string()))]).boxed();
+                    Ok(Response { code, headers: self.headers(), body })
+                }
+                Fate::Silence => Ok(Response { code: 200, headers: self.headers(), body: stream::pending().boxed() }),
+                Fate::Read => {
+                    // What a patch would change, the answer lacks.
+                    (request.method, request.body) = (Method::GET, None);
+                    let reading = Reading::begin(&self.state);
+                    let answer = self.inner.send(request).await;
+                    let answer = answer.map(|answer| {
+                        let body = answer.body.inspect(move |_| {
+                            // In flight until the body is dropped.
+                            let _ = &reading;
+                        });
+                        Response { headers: self.headers(), body: body.boxed(), ..answer }
+                    });
+                    answer
+                }
+            }
+        })
+    }
+}
+
+impl Shadow {
+    /// All answers have the time of the premise.
+    fn headers(&self) -> HeaderMap {
+        let now = lock(&self.state).premise.now;
+        let date = Timestamp::from_second(now.as_second()).ok();
+        let date = date.and_then(|date| rfc2822::DateTimePrinter::new().timestamp_to_rfc9110_string(&date).ok());
+        let date = date.and_then(|date| HeaderValue::from_str(&date).ok());
+        date.into_iter().map(|date| (DATE, date)).collect()
+    }
+}
+
+/// A request in flight.
+struct Reading(Arc<Mutex<State>>);
+
+impl Reading {
+    fn begin(state: &Arc<Mutex<State>>) -> Self {
+        lock(state).in_flight += 1;
+        Self(Arc::clone(state))
+    }
+}
+
+impl Drop for Reading {
+    fn drop(&mut self) {
+        lock(&self.0).in_flight -= 1;
+    }
+}
+
+fn list<'a>(items: impl IntoIterator<Item = &'a Value>) -> Value {
+    json!({"metadata": {"resourceVersion": "plan"}, "items": items.into_iter().collect::<Vec<_>>()})
+}
+
+fn status(code: u16, reason: &str) -> Value {
+    let status = if code < 300 { "Success" } else { "Failure" };
+    json!({"kind": "Status", "apiVersion": "v1", "status": status, "code": code, "reason": reason, "message": reason})
+}
