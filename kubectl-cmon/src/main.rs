@@ -4,6 +4,7 @@
 //! its own. `options` reads the command line, and each command has a module.
 
 mod ambassador;
+mod create;
 mod manifests;
 mod monitors;
 mod options;
@@ -15,6 +16,7 @@ mod status;
 mod text;
 mod verdict;
 mod wait;
+mod why;
 
 use std::process::ExitCode;
 
@@ -59,9 +61,11 @@ async fn run(options: Options) -> Result<ExitCode, Failure> {
         Command::Status(status) => status::run(&ambassador, status).await?,
         Command::Wait(wait) => wait::run(&namespaced, wait).await?,
         Command::Plan(plan) => return plan::run(&options, &ambassador, plan).await,
+        Command::Why(why) => why::run(&ambassador, why).await?,
+        Command::Create(create) => create::run(&namespaced, create).await?,
         Command::Restart(restart) => request::restart(&namespaced, restart).await?,
         Command::Suspend(suspend) => request::suspend(&namespaced, suspend).await?,
-        Command::Resume(resume) => request::resume(&namespaced, resume).await?,
+        Command::Resume(resume) => request::resume(&ambassador, resume).await?,
     }
     Ok(ExitCode::SUCCESS)
 }

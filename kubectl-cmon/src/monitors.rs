@@ -12,6 +12,8 @@ use configmonitor_operator::monitor::spec::Policy;
 use configmonitor_operator::monitor::status::Status;
 use configmonitor_operator::monitor::{CONFIG_MONITORS, ConfigMonitor, MonitorMetadata};
 
+use serde_json::Value;
+
 use crate::outcome::Failure;
 
 /// A ConfigMonitor with its spec and its status decoded.
@@ -31,6 +33,12 @@ impl Monitor {
         let policy = Policy::of(spec.as_deref());
         let status = status.and_then(|status| serde_json::from_str(status.get()).ok());
         Self { metadata, policy, status }
+    }
+
+    /// Decodes one.
+    pub(crate) fn of(object: &Value) -> Result<Self, Failure> {
+        // A text of its own, as the spec and the status are kept as they are.
+        serde_json::from_str(&object.to_string()).map(Self::new).map_err(Failure::failed)
     }
 
     /// Reads one.

@@ -1,13 +1,14 @@
 //! The command line.
 
 use std::ffi::OsString;
+use std::fmt;
 use std::path::Path;
 use std::process::ExitCode;
 use std::str::FromStr;
 use std::time::Duration;
 
 use clap::{Arg, ArgAction, ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
-use configmonitor_operator::kube::ServerTime;
+use configmonitor_operator::kube::{Resource, ServerTime};
 use configmonitor_operator::monitor::content::Kind;
 use configmonitor_operator::monitor::source::SourceName;
 use jiff::SignedDuration;
@@ -38,6 +39,14 @@ const VALUES: [(&str, Option<char>); 20] = [
 /// Those that are true or false.
 const SWITCHES: [&str; 4] =
     ["disable-compression", "insecure-skip-tls-verify", "match-server-version", "warnings-as-errors"];
+
+/// The owners of pods that have a pod template.
+pub(crate) const WORKLOADS: [Resource; 4] = [
+    Resource { api_version: "apps/v1", kind: "Deployment", plural: "deployments" },
+    Resource { api_version: "apps/v1", kind: "StatefulSet", plural: "statefulsets" },
+    Resource { api_version: "apps/v1", kind: "DaemonSet", plural: "daemonsets" },
+    Resource { api_version: "apps/v1", kind: "ReplicaSet", plural: "replicasets" },
+];
 
 /// What to do, and as whom.
 #[derive(Debug)]
@@ -77,6 +86,12 @@ pub(crate) enum Command {
     /// Show which pods would be restarted, and what that waits for. Ends with 6 if there are any.
     #[command(after_help = "Example: kubectl cmon plan -f config.yaml")]
     Plan(Plan),
+    /// Say which restart a pod comes from, and whether one is to replace it.
+    #[command(after_help = "Example: kubectl cmon why shop-58c4f898b4-9jjmz")]
+    Why(Why),
+    /// Print a ConfigMonitor for a workload, or for a release.
+    #[command(after_help = "Example: kubectl cmon create deployment/shop | kubectl apply -f -")]
+    Create(Create),
     /// Request a restart of all selected pods.
     #[command(after_help = "Example: kubectl cmon restart shop --wait")]
     Restart(Change),
@@ -85,7 +100,7 @@ pub(crate) enum Command {
     Suspend(Named),
     /// Let restarts begin and go on again.
     #[command(after_help = "Example: kubectl cmon resume shop --wait")]
-    Resume(Change),
+    Resume(Resume),
 }
 
 /// The ConfigMonitors to show.
@@ -147,6 +162,34 @@ pub(crate) struct Plan {
     pub(crate) output: Option<Format>,
 }
 
+/// What to create a ConfigMonitor for.
+#[derive(Debug, Args)]
+pub(crate) struct Create {
+    /// The workload, such as deployment/shop.
+    #[arg(value_name = "KIND/NAME", value_parser = workload, required_unless_present = "release")]
+    pub(crate) workload: Option<Workload>,
+    /// All pods with this label, whose sources are then read from the pods.
+    #[arg(long, value_name = "KEY=VALUE", value_parser = label, conflicts_with = "workload")]
+    pub(crate) release: Option<(String, String)>,
+    /// Add Secrets, which the operator needs a further right for.
+    #[arg(long)]
+    pub(crate) secrets: bool,
+}
+
+/// An owner of pods.
+#[derive(Clone, Debug)]
+pub(crate) struct Workload {
+    pub(crate) resource: Resource,
+    pub(crate) name: String,
+}
+
+/// The pod to explain.
+#[derive(Debug, Args)]
+pub(crate) struct Why {
+    /// The name of the pod, which may be gone.
+    pub(crate) pod: String,
+}
+
 /// For how long to wait.
 #[derive(Debug, Args)]
 pub(crate) struct Patience {
@@ -174,10 +217,32 @@ pub(crate) struct Change {
     pub(crate) patience: Patience,
 }
 
+/// What to resume.
+#[derive(Debug, Args)]
+pub(crate) struct Resume {
+    /// The ConfigMonitor.
+    #[arg(required_unless_present = "all", conflicts_with = "all")]
+    pub(crate) name: Option<String>,
+    /// Resume all that `kubectl cmon suspend` has suspended in the namespace, after showing what restarts then.
+    #[arg(long)]
+    pub(crate) all: bool,
+    /// Take the content as of now for that of the pods, so that nothing restarts. Nobody checks that they have it.
+    #[arg(long)]
+    pub(crate) as_baseline: bool,
+    /// Do not ask.
+    #[arg(short, long)]
+    pub(crate) yes: bool,
+    /// Wait until the pods run with the content as of now.
+    #[arg(long)]
+    pub(crate) wait: bool,
+    #[command(flatten)]
+    pub(crate) patience: Patience,
+}
+
 impl Command {
     /// Returns whether the proxy may refuse all requests that write.
     pub(crate) fn only_reads(&self) -> bool {
-        matches!(self, Self::Status(_) | Self::Wait(_) | Self::Plan(_))
+        matches!(self, Self::Status(_) | Self::Wait(_) | Self::Plan(_) | Self::Why(_) | Self::Create(_))
     }
 }
 
@@ -231,6 +296,33 @@ fn duration(text: &str) -> Result<Duration, String> {
     Duration::try_from(duration).map_err(|_| "must not be negative".to_owned())
 }
 
+fn label(text: &str) -> Result<(String, String), String> {
+    let (key, value) = text.split_once('=').ok_or("expected KEY=VALUE")?;
+    Ok((key.to_owned(), value.to_owned()))
+}
+
+fn workload(text: &str) -> Result<Workload, String> {
+    let (kind, name) = text.split_once('/').filter(|(_, name)| !name.is_empty()).ok_or("expected KIND/NAME")?;
+    let kind = kind.to_lowercase();
+    let short = |resource: &Resource| match resource.kind {
+        "Deployment" => "deploy",
+        "StatefulSet" => "sts",
+        "DaemonSet" => "ds",
+        _ => "rs",
+    };
+    let is_it =
+        |resource: &Resource| [&*resource.kind.to_lowercase(), resource.plural, short(resource)].contains(&&*kind);
+    let resource = WORKLOADS.into_iter().find(is_it);
+    let resource = resource.ok_or_else(|| format!("{text:?} names no kind of workload"))?;
+    Ok(Workload { resource, name: name.to_owned() })
+}
+
+impl fmt::Display for Workload {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.resource.kind, self.name)
+    }
+}
+
 /// Reads a kind, by any of the names that kubectl knows, and the name of an object.
 pub(crate) fn source(text: &str) -> Result<SourceName, String> {
     let (kind, name) = text.split_once('/').filter(|(_, name)| !name.is_empty()).ok_or("expected KIND/NAME")?;
@@ -272,7 +364,9 @@ mod tests {
 
     #[test]
     fn a_wrong_command_line_ends_with_2() {
-        for line in ["", "wait --for-source shop", "wait --for-source pod/a", "wait --timeout=soon", "restart"] {
+        let wrong = ["", "wait --for-source shop", "wait --for-source pod/a", "wait --timeout=soon", "restart"];
+        let both = ["resume", "resume a --all", "create", "create deploy/a --release b=c", "create pod/a"];
+        for line in wrong.into_iter().chain(both) {
             let code = read(&format!("kubectl-cmon {line}")).map(|_| ()).unwrap_err();
             assert_eq!(format!("{code:?}"), format!("{:?}", ExitCode::from(2)), "{line}");
         }

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::process::ExitCode;
 use std::sync::Arc;
 
+use configmonitor_operator::kube::ServerTime;
 use configmonitor_operator::kube::list::Selection;
 use configmonitor_operator::monitor::status::Status;
 use configmonitor_operator::monitor::{CONFIG_MONITORS, REQUEST};
@@ -22,10 +23,10 @@ use crate::verdict::{message, reason};
 const SOME: u8 = 6;
 
 /// What would become of a ConfigMonitor.
-struct Outlook {
+pub(crate) struct Outlook {
     name: String,
     /// The status that would be written first.
-    status: Status,
+    pub(crate) status: Status,
     /// The pods that go first once the restart may begin, and the others.
     first: Vec<String>,
     later: Vec<String>,
@@ -101,9 +102,27 @@ pub(crate) async fn run(options: &Options, ambassador: &Ambassador, plan: &Plan)
     Ok(if count == 0 { ExitCode::SUCCESS } else { ExitCode::from(SOME) })
 }
 
+/// Returns what would become of a ConfigMonitor once it is not suspended any more.
+pub(crate) async fn resumed(
+    ambassador: &Ambassador,
+    name: String,
+    mut monitor: Value,
+    now: ServerTime,
+) -> Result<Node, Failure> {
+    remove(&mut monitor["spec"], &["suspend"]);
+    let (namespace, objects) = (Arc::clone(&ambassador.namespace), BTreeMap::new());
+    let outlook = look_ahead(ambassador, name, Premise { namespace, monitor, objects, now }, false).await?;
+    Ok(node(&outlook))
+}
+
 /// Lets the operator act as things are; if it waits, without what it waits for; and without a budget, which shows all
 /// pods.
-async fn look_ahead(ambassador: &Ambassador, name: String, premise: Premise, is_new: bool) -> Result<Outlook, Failure> {
+pub(crate) async fn look_ahead(
+    ambassador: &Ambassador,
+    name: String,
+    premise: Premise,
+    is_new: bool,
+) -> Result<Outlook, Failure> {
     let play = async |premise: &Premise| {
         play(Arc::clone(&ambassador.transport), ambassador.base.clone(), premise.clone()).await
     };
@@ -131,6 +150,19 @@ async fn look_ahead(ambassador: &Ambassador, name: String, premise: Premise, is_
     let first: BTreeSet<&String> = outlook.first.iter().collect();
     outlook.later = all.pods.into_iter().filter(|pod| !first.contains(pod)).collect();
     Ok(outlook)
+}
+
+impl Outlook {
+    /// Returns when a pod goes, if it does.
+    pub(crate) fn place_of(&self, pod: &str) -> Option<&'static str> {
+        let has = |pods: &[String]| pods.iter().any(|its| its == pod);
+        match (has(&self.first), has(&self.later)) {
+            (true, _) if self.is_held => Some("goes first, once the restart may begin"),
+            (true, _) => Some("goes first"),
+            (false, true) => Some("goes once others have successors"),
+            (false, false) => None,
+        }
+    }
 }
 
 /// Returns whether a restart is requested.

@@ -11,7 +11,7 @@ mod lines;
 pub mod list;
 pub(crate) mod names;
 pub mod objects;
-pub(crate) mod references;
+pub mod references;
 pub mod transport;
 pub(crate) mod unlisted;
 pub mod watch;

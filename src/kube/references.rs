@@ -13,7 +13,7 @@ use super::{CONFIG_MAPS, Resource, SECRETS};
 /// has them, and neither does what the kubelet or a driver reads for a pod, such as credentials of a registry.
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub(crate) struct References {
+pub struct References {
     #[serde(deserialize_with = "referring")]
     volumes: Vec<Volume>,
     #[serde(deserialize_with = "referring")]
@@ -82,13 +82,15 @@ struct Item {
 }
 
 /// An object to which a pod refers.
-pub(crate) struct Referred<'a> {
-    pub(crate) resource: Resource,
-    pub(crate) name: &'a str,
+pub struct Referred<'a> {
+    /// The kind of the object.
+    pub resource: Resource,
+    /// Its name.
+    pub name: &'a str,
     /// Whether the kubelet starts the pod without the object.
-    pub(crate) is_optional: bool,
+    pub is_optional: bool,
     /// The keys that the pod reads. `None`: all.
-    pub(crate) keys: Option<Vec<&'a str>>,
+    pub keys: Option<Vec<&'a str>>,
 }
 
 /// A part of a spec, which may refer to something.
@@ -133,7 +135,7 @@ fn named<'a>(config_map: Option<&'a Named>, secret: Option<&'a Named>) -> impl I
 
 impl References {
     /// Returns each object that is referred to. An object may be returned more than once.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = Referred<'_>> {
+    pub fn iter(&self) -> impl Iterator<Item = Referred<'_>> {
         let containers = self.init_containers.iter().chain(&self.containers);
         self.volumes.iter().flat_map(Part::named).chain(containers.flat_map(Part::named))
     }

@@ -41,7 +41,7 @@ impl Selector {
     }
 
     /// Returns whether the selector selects an object with these labels.
-    pub(crate) fn matches(&self, labels: &BTreeMap<String, String>) -> bool {
+    pub fn matches(&self, labels: &BTreeMap<String, String>) -> bool {
         let meets = |LabelSelectorRequirement { key, operator, values }: &LabelSelectorRequirement| match operator {
             In => labels.get(key).is_some_and(|value| values.contains(value)),
             NotIn => labels.get(key).is_none_or(|value| !values.contains(value)),

@@ -118,9 +118,81 @@ async fn what_is_suspended_is_held_until_it_is_resumed() {
     let resumed = cmon(&ns, "resume frontend --wait").await;
     assert_eq!(resumed.code, Some(0), "{resumed:?}");
     let before = ns.replaced(APP, &before).await;
+    // As if another tool had restarted the pods meanwhile.
+    cmon(&ns, "suspend frontend").await;
+    ns.edit(NAME, "three").await;
+    assert_eq!(cmon(&ns, "wait frontend").await.code, Some(5));
+    let sent = ns.sent_deletions().len();
+    let resumed = cmon(&ns, "resume --all --as-baseline --yes --wait").await;
+    assert_eq!((resumed.code, ns.sent_deletions().len()), (Some(0), sent), "{resumed:?}");
+    assert_eq!(
+        cmon(&ns, "resume --all").await.out,
+        format!("nothing is suspended by `kubectl cmon suspend` in namespace {:?}\n", ns.namespace)
+    );
     let restarted = cmon(&ns, "restart frontend --wait").await;
     assert_eq!(restarted.code, Some(0), "{restarted:?}");
     ns.replaced(APP, &before).await;
+}
+
+#[tokio::test]
+async fn a_pod_knows_its_restart_and_whether_it_goes() {
+    let ns = TestNamespace::with_pods(2).await;
+    let _operator = ns.operator().await;
+    ns.monitor(NAME, json!({})).await;
+    let before = ns.ready_pods(APP, 2).await;
+    ns.edit(NAME, "two").await;
+    let after = ns.replaced(APP, &before).await;
+    ns.settled(NAME, "UpToDate").await;
+    let why = cmon(&ns, &format!("why {}", after.keys().next().unwrap())).await;
+    let says = ["created during its restart", "for ConfigMap/frontend, which replaced 2 of 2 pods", "stays: UpToDate"];
+    assert_eq!(says.map(|says| why.out.contains(says)), [true; 3], "{why:?}");
+    let gone = cmon(&ns, &format!("why {}", before.keys().next().unwrap())).await;
+    let says =
+        ["does not exist; by its name it was one of ReplicaSet/frontend-", "its restart", "replaced 2 of 2 pods"];
+    assert_eq!(says.map(|says| gone.out.contains(says)), [true; 3], "{gone:?}");
+    cmon(&ns, "suspend frontend").await;
+    ns.edit(NAME, "three").await;
+    ns.settled(NAME, "Suspended").await;
+    let held = cmon(&ns, &format!("why {}", after.keys().next().unwrap())).await;
+    assert!(held.out.contains("goes first, once the restart may begin: "), "{held:?}");
+}
+
+#[tokio::test]
+async fn what_is_created_for_a_workload_is_what_the_operator_takes() {
+    let ns = TestNamespace::new().await;
+    ns.config_map(NAME, "one").await;
+    let env = json!([{"name": "A", "valueFrom": {"configMapKeyRef": {"name": NAME, "key": "key"}}}]);
+    let secret = json!([{"secretRef": {"name": "token"}}]);
+    let pod = json!({"containers": [{"name": "app", "image": "app", "env": env, "envFrom": secret}]});
+    let labels = json!({"app": NAME});
+    let template = json!({"metadata": {"labels": labels}, "spec": pod});
+    let spec = json!({"replicas": 2, "selector": {"matchLabels": labels}, "template": template});
+    ns.create("deployments", json!({"metadata": {"name": NAME}, "spec": spec})).await;
+    let created = cmon(&ns, "create deploy/frontend").await;
+    let expected = "\
+apiVersion: magalix.com/v1
+kind: ConfigMonitor
+metadata:
+  name: frontend
+spec:
+  sources:
+    - {\"configMap\":{\"keys\":[\"key\"],\"name\":\"frontend\"}}
+  podSelector: {\"app\":\"frontend\"}
+  maxUnavailable: \"25%\"
+  maxSurge: \"25%\"
+# It also refers to Secrets, which --secrets adds: token
+";
+    assert_eq!(created.out, expected, "{created:?}");
+    let dir = RunDir::create().unwrap();
+    let file = dir.path().join("created.yml");
+    std::fs::write(&file, created.out).unwrap();
+    let kubectl = control_plane().await.kubectl();
+    kubectl.ok(&["apply", "--dry-run=server", "-n", &ns.namespace, "-f", file.to_str().unwrap()]).await.unwrap();
+    let released = cmon(&ns, "create --release app.kubernetes.io/part-of=shop --secrets").await;
+    std::fs::write(&file, released.out).unwrap();
+    kubectl.ok(&["apply", "--dry-run=server", "-n", &ns.namespace, "-f", file.to_str().unwrap()]).await.unwrap();
+    let other = cmon(&ns, "create daemonset/frontend").await;
+    assert_eq!((other.code, other.err.contains("cannot get daemonsets \"frontend\"")), (Some(1), true), "{other:?}");
 }
 
 #[tokio::test]

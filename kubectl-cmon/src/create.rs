@@ -1,0 +1,171 @@
+//! `create`: a ConfigMonitor for a workload, or for a release, as text for `kubectl apply`.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+
+use configmonitor_operator::kube::Resource;
+use configmonitor_operator::kube::client::Client;
+use configmonitor_operator::kube::references::{References, Referred};
+use configmonitor_operator::monitor::content::Kind;
+use configmonitor_operator::monitor::source::SourceName;
+use serde_json::{Value, json};
+
+use crate::options::{Create, Workload};
+use crate::outcome::Failure;
+
+/// What is read of an object, over all of a pod's references to it.
+struct Read {
+    is_optional: bool,
+    /// None: the whole object.
+    keys: Option<BTreeSet<String>>,
+}
+
+pub(crate) async fn run(client: &Client, create: &Create) -> Result<(), Failure> {
+    let monitor = match (&create.workload, &create.release) {
+        (Some(workload), _) => of_workload(client, workload, create.secrets).await?,
+        (None, Some((key, value))) => of_release(key, value, create.secrets),
+        (None, None) => return Err(Failure::failed("name a workload, or a --release")),
+    };
+    print!("{monitor}");
+    Ok(())
+}
+
+/// Sources are read from the pods, so the strategy is the default, but written down.
+fn of_release(key: &str, value: &str, secrets: bool) -> String {
+    let kinds = if secrets { json!({"kinds": ["ConfigMap", "Secret"]}) } else { json!({}) };
+    let selector = json!({key: value});
+    yaml(value, &[("discover", kinds), ("podSelector", selector), ("maxUnavailable", json!("25%"))])
+}
+
+async fn of_workload(client: &Client, workload: &Workload, secrets: bool) -> Result<String, Failure> {
+    let object: Value = client.get(workload.resource, &workload.name).await?.value;
+    let (sources, confidential): (Vec<_>, Vec<_>) = references(&object["spec"]["template"]["spec"])?
+        .into_iter()
+        .partition(|(name, _)| secrets || name.kind == Kind::ConfigMap);
+    if sources.is_empty() {
+        let kinds = if secrets { "ConfigMap or Secret" } else { "ConfigMap" };
+        return Err(Failure::Failed(format!(
+            "{workload} refers to no {kinds}, so that nothing would restart its pods"
+        )));
+    }
+    let entry = |(name, read): &(SourceName, Read)| {
+        let mut object = json!({"name": name.name});
+        if let Some(keys) = &read.keys {
+            object["keys"] = json!(keys);
+        }
+        if read.is_optional {
+            object["optional"] = true.into();
+        }
+        let field = if name.kind == Kind::Secret { "secret" } else { "configMap" };
+        json!({field: object})
+    };
+    let selector = &object["spec"]["selector"];
+    let mut fields = vec![
+        ("sources", sources.iter().map(entry).collect()),
+        ("podSelector", selector["matchLabels"].clone()),
+        ("podSelectorExpressions", selector["matchExpressions"].clone()),
+    ];
+    fields.extend(strategy(workload.resource, &object["spec"]));
+    let mut text = yaml(&workload.name, &fields);
+    if !confidential.is_empty() {
+        let names: Vec<&str> = confidential.iter().map(|(name, _)| &*name.name).collect();
+        let _ = writeln!(text, "# It also refers to Secrets, which --secrets adds: {}", names.join(", "));
+    }
+    Ok(text)
+}
+
+fn references(pod: &Value) -> Result<Vec<(SourceName, Read)>, Failure> {
+    let references: References = serde_json::from_value(pod.clone()).map_err(Failure::failed)?;
+    let mut read: BTreeMap<SourceName, Read> = BTreeMap::new();
+    for Referred { resource, name, is_optional, keys } in references.iter() {
+        let kind = if resource == Kind::Secret.resource() { Kind::Secret } else { Kind::ConfigMap };
+        let keys = keys.map(|keys| keys.into_iter().map(ToOwned::to_owned).collect::<BTreeSet<_>>());
+        let source = SourceName { kind, name: name.into() };
+        match read.get_mut(&source) {
+            None => drop(read.insert(source, Read { is_optional, keys })),
+            Some(known) => {
+                known.is_optional &= is_optional;
+                known.keys = known.keys.take().zip(keys).map(|(mut known, more)| {
+                    known.extend(more);
+                    known
+                });
+            }
+        }
+    }
+    Ok(read.into_iter().collect())
+}
+
+/// Returns how the workload itself would replace its pods.
+fn strategy(resource: Resource, spec: &Value) -> Vec<(&'static str, Value)> {
+    let is_some = |count: &&Value| !count.is_null() && **count != json!(0) && **count != json!("0%");
+    let field = |name: &'static str, count: &Value| Some(count).filter(is_some).map(|count| (name, count.clone()));
+    match resource.kind {
+        "Deployment" if spec["strategy"]["type"] == "Recreate" => vec![("maxUnavailable", json!("100%"))],
+        "Deployment" => {
+            let rolling = &spec["strategy"]["rollingUpdate"];
+            let fields = [
+                field("maxUnavailable", &rolling["maxUnavailable"]),
+                field("maxSurge", &rolling["maxSurge"]),
+                field("minReadySeconds", &spec["minReadySeconds"]),
+            ];
+            fields.into_iter().flatten().collect()
+        }
+        "DaemonSet" => {
+            let of_its_own = field("maxUnavailable", &spec["updateStrategy"]["rollingUpdate"]["maxUnavailable"]);
+            vec![of_its_own.unwrap_or(("maxUnavailable", json!(1)))]
+        }
+        _ => vec![("maxUnavailable", json!(1))],
+    }
+}
+
+/// Writes a ConfigMonitor with these fields in its spec. JSON is YAML, too.
+fn yaml(name: &str, fields: &[(&str, Value)]) -> String {
+    let mut text = "apiVersion: magalix.com/v1\nkind: ConfigMonitor\n".to_owned();
+    let _ = writeln!(text, "metadata:\n  name: {name}\nspec:");
+    for (field, value) in fields.iter().filter(|(_, value)| !value.is_null()) {
+        let _ = match value.as_array().filter(|_| *field == "sources") {
+            None => writeln!(text, "  {field}: {value}"),
+            Some(entries) => {
+                let entries: String = entries.iter().map(|entry| format!("\n    - {entry}")).collect();
+                writeln!(text, "  {field}:{entries}")
+            }
+        };
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use configmonitor_operator::kube::Resource;
+
+    const fn of(kind: &'static str) -> Resource {
+        Resource { api_version: "apps/v1", kind, plural: "" }
+    }
+
+    #[test]
+    fn a_strategy_is_that_of_the_workload() {
+        let rolling = |unavailable: Value, surge: Value| json!({"strategy": {"rollingUpdate": {"maxUnavailable": unavailable, "maxSurge": surge}}, "minReadySeconds": 5});
+        let deployment = strategy(of("Deployment"), &rolling(json!(0), json!("25%")));
+        assert_eq!(deployment, [("maxSurge", json!("25%")), ("minReadySeconds", json!(5))]);
+        let deployment = strategy(of("Deployment"), &rolling(json!(2), json!(0)));
+        assert_eq!(deployment, [("maxUnavailable", json!(2)), ("minReadySeconds", json!(5))]);
+        let recreate = json!({"strategy": {"type": "Recreate"}});
+        assert_eq!(strategy(of("Deployment"), &recreate), [("maxUnavailable", json!("100%"))]);
+        assert_eq!(strategy(of("StatefulSet"), &json!({})), [("maxUnavailable", json!(1))]);
+        let daemon_set = json!({"updateStrategy": {"rollingUpdate": {"maxUnavailable": "10%"}}});
+        assert_eq!(strategy(of("DaemonSet"), &daemon_set), [("maxUnavailable", json!("10%"))]);
+    }
+
+    #[test]
+    fn keys_are_those_of_all_references_and_one_to_the_whole_object_counts_for_all() {
+        let reads = |key: &str| json!({"valueFrom": {"configMapKeyRef": {"name": "a", "key": key, "optional": true}}});
+        let mut pod = json!({"containers": [{"env": [reads("x"), reads("y")]}]});
+        let (name, read) = references(&pod).unwrap().remove(0);
+        assert_eq!((&*name.name, read.is_optional), ("a", true));
+        assert_eq!(read.keys, Some(["x", "y"].map(ToOwned::to_owned).into()));
+        pod["volumes"] = json!([{"configMap": {"name": "a"}}]);
+        let (_, read) = references(&pod).unwrap().remove(0);
+        assert_eq!((read.is_optional, read.keys), (false, None));
+    }
+}
