@@ -14,7 +14,7 @@ use crate::options::{Create, Workload};
 use crate::outcome::Failure;
 
 /// What is read of an object, over all of a pod's references to it.
-struct Read {
+pub(crate) struct Read {
     is_optional: bool,
     /// None: the whole object.
     keys: Option<BTreeSet<String>>,
@@ -74,7 +74,7 @@ async fn of_workload(client: &Client, workload: &Workload, secrets: bool) -> Res
     Ok(text)
 }
 
-fn references(pod: &Value) -> Result<Vec<(SourceName, Read)>, Failure> {
+pub(crate) fn references(pod: &Value) -> Result<Vec<(SourceName, Read)>, Failure> {
     let references: References = serde_json::from_value(pod.clone()).map_err(Failure::failed)?;
     let mut read: BTreeMap<SourceName, Read> = BTreeMap::new();
     for Referred { resource, name, is_optional, keys } in references.iter() {

@@ -4,7 +4,9 @@
 //! its own. `options` reads the command line, and each command has a module.
 
 mod ambassador;
+mod coverage;
 mod create;
+mod doctor;
 mod manifests;
 mod monitors;
 mod options;
@@ -63,6 +65,8 @@ async fn run(options: Options) -> Result<ExitCode, Failure> {
         Command::Plan(plan) => return plan::run(&options, &ambassador, plan).await,
         Command::Why(why) => why::run(&ambassador, why).await?,
         Command::Create(create) => create::run(&namespaced, create).await?,
+        Command::Coverage => coverage::run(&namespaced).await?,
+        Command::Doctor => doctor::run(&options, &ambassador).await?,
         Command::Restart(restart) => request::restart(&namespaced, restart).await?,
         Command::Suspend(suspend) => request::suspend(&namespaced, suspend).await?,
         Command::Resume(resume) => request::resume(&ambassador, resume).await?,

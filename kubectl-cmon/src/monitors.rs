@@ -42,7 +42,7 @@ impl Monitor {
     }
 
     /// Reads one.
-    pub(crate) async fn read(client: &Client, name: &str) -> Result<Self, Failure> {
+    pub(crate) async fn read(client: &Client, name: &str) -> Result<Self, Error> {
         Ok(Self::new(client.get::<ConfigMonitor>(CONFIG_MONITORS, name).await?.value))
     }
 

@@ -92,6 +92,12 @@ pub(crate) enum Command {
     /// Print a ConfigMonitor for a workload, or for a release.
     #[command(after_help = "Example: kubectl cmon create deployment/shop | kubectl apply -f -")]
     Create(Create),
+    /// Say which sources nobody watches, and which pods more than one controller restarts.
+    #[command(after_help = "Example: kubectl cmon coverage -n shop")]
+    Coverage,
+    /// Look for what keeps ConfigMonitors from their work, and say what to do.
+    #[command(after_help = "Example: kubectl cmon doctor -n shop")]
+    Doctor,
     /// Request a restart of all selected pods.
     #[command(after_help = "Example: kubectl cmon restart shop --wait")]
     Restart(Change),
@@ -242,7 +248,7 @@ pub(crate) struct Resume {
 impl Command {
     /// Returns whether the proxy may refuse all requests that write.
     pub(crate) fn only_reads(&self) -> bool {
-        matches!(self, Self::Status(_) | Self::Wait(_) | Self::Plan(_) | Self::Why(_) | Self::Create(_))
+        !matches!(self, Self::Restart(_) | Self::Suspend(_) | Self::Resume(_))
     }
 }
 

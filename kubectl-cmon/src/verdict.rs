@@ -89,3 +89,76 @@ pub(crate) fn message(status: &Status) -> String {
     let said = said.chain(["Ready"]).find_map(|r#type| condition(status, r#type));
     said.map_or(String::new(), |said| said.message.to_string())
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use configmonitor_operator::monitor::content::Kind;
+    use configmonitor_operator::monitor::source::SourceName;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn conditions(reason: &str, r#true: &str) -> Value {
+        let one = |r#type: &str| {
+            let status = if r#type == r#true { "True" } else { "False" };
+            json!({"type": r#type, "status": status, "reason": reason, "message": reason, "lastTransitionTime": "2026-11-27T08:00:00Z"})
+        };
+        ["Ready", "Reconciling", "Stalled"].map(one).into_iter().collect()
+    }
+
+    fn change(hash: &str) -> Value {
+        let at = "2026-11-27T08:00:00Z";
+        json!({"sources": [{"kind": "ConfigMap", "name": "a", "hash": hash, "observedAt": at, "since": at}]})
+    }
+
+    /// Judges a ConfigMonitor of generation 2 whose source has this content. `None`: it does not exist.
+    fn judged(status: Value, now: Option<&str>) -> Verdict {
+        let metadata = json!({
+            "name": "m", "uid": "u", "resourceVersion": "1", "generation": 2,
+            "annotations": {"magalix.com/restart-requested-at": "x"},
+        });
+        let monitor =
+            json!({"metadata": metadata, "spec": {"configMap": "a", "podSelector": {"b": "c"}}, "status": status});
+        let monitor = Monitor::of(&monitor).unwrap();
+        let a = SourceName { kind: Kind::ConfigMap, name: "a".into() };
+        Verdict::of(&monitor, &BTreeMap::from([(a, now.map(Into::into))]))
+    }
+
+    #[test]
+    fn the_verdict_is_about_the_content_the_spec_and_the_request_as_of_now() {
+        let source = json!({"kind": "ConfigMap", "name": "a", "resourceVersion": "1", "hash": "sha256:1"});
+        let status = |conditions: Value| json!({"observedGeneration": 2, "sources": [source], "lastHandledRestartRequest": "x", "conditions": conditions});
+        let with = |field: &str, value: Value, reason: &str, r#true: &str| {
+            let mut status = status(conditions(reason, r#true));
+            status[field] = value;
+            status
+        };
+        let (one, two) = (Some("sha256:1"), Some("sha256:2"));
+        let ready = || status(conditions("UpToDate", "Ready"));
+        assert_eq!(judged(ready(), one), Verdict::Done);
+        let not_yet = [
+            (Value::Null, one),
+            (ready(), two),
+            (with("observedGeneration", json!(1), "UpToDate", "Ready"), one),
+            (with("lastHandledRestartRequest", json!("w"), "UpToDate", "Ready"), one),
+            (with("restart", change("sha256:2"), "QuietPeriod", "Reconciling"), two),
+            (with("restart", change("sha256:2"), "OutsideWindow", "Reconciling"), Some("sha256:3")),
+            (with("restart", change("sha256:2"), "CanaryFailed", "Stalled"), Some("sha256:3")),
+            (status(conditions("SourceNotFound", "")), None),
+        ];
+        for (status, now) in not_yet {
+            let verdict = judged(status.clone(), now);
+            assert!(matches!(verdict, Verdict::NotYet(_)), "{verdict:?}: {status}");
+        }
+        let held = with("restart", change("sha256:2"), "OutsideWindow", "Reconciling");
+        assert_eq!(judged(held, two), Verdict::Held("OutsideWindow".to_owned()));
+        let failed = with("restart", change("sha256:2"), "CanaryFailed", "Stalled");
+        assert_eq!(judged(failed, two), Verdict::Stalled("CanaryFailed".to_owned()));
+        let invalid = status(conditions("InvalidSpec", "Stalled"));
+        assert_eq!(judged(invalid, two), Verdict::Stalled("InvalidSpec".to_owned()), "nothing is read");
+        let nobody = status(conditions("NoPodsSelected", "Ready"));
+        assert_eq!(judged(nobody, one), Verdict::Failed("NoPodsSelected".to_owned()));
+    }
+}

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use configmonitor_operator::kube::client::Client;
+use configmonitor_operator::kube::error::{Cause, Error};
 use tokio::time::{Instant, sleep};
 
 use crate::monitors::Monitor;
@@ -28,16 +29,28 @@ pub(crate) async fn run(client: &Client, wait: &Wait) -> Result<(), Failure> {
     until_done(client, &names, &wait.patience).await
 }
 
+async fn look(client: &Client, name: &str) -> Result<Verdict, Error> {
+    let monitor = Monitor::read(client, name).await?;
+    let contents = monitor.contents(client).await?;
+    Ok(Verdict::of(&monitor, &contents))
+}
+
 /// Waits for each of them, and says so. The first that cannot be waited for ends it.
 pub(crate) async fn until_done(client: &Client, names: &[String], patience: &Patience) -> Result<(), Failure> {
     let deadline = Instant::now() + patience.timeout;
     for name in names {
         let mut said = String::new();
         loop {
-            let monitor = Monitor::read(client, name).await?;
-            let contents = monitor.contents(client).await?;
             let about = |why: String| format!("ConfigMonitor {name:?}: {why}");
-            match Verdict::of(&monitor, &contents) {
+            let verdict = match look(client, name).await {
+                Ok(verdict) => verdict,
+                // The API server may be away for a while.
+                Err(error) if matches!(error.cause, Cause::Unreachable(_) | Cause::Busy(_)) => {
+                    Verdict::NotYet(error.to_string())
+                }
+                Err(error) => return Err(error.into()),
+            };
+            match verdict {
                 Verdict::Done => break,
                 Verdict::Failed(why) => return Err(Failure::Failed(about(why))),
                 Verdict::Stalled(why) => return Err(Failure::Stalled(about(why))),

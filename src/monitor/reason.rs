@@ -31,7 +31,8 @@ macro_rules! reasons {
             }
 
             /// Returns whether a person must do something, or should if the reason lasts.
-            pub(crate) fn needs_attention(self) -> bool {
+            #[must_use]
+            pub fn needs_attention(self) -> bool {
                 match self {
                     $(Self::$reason => $needs,)*
                 }

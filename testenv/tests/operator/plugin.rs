@@ -196,6 +196,48 @@ spec:
 }
 
 #[tokio::test]
+async fn what_nobody_watches_and_what_is_wrong_is_found() {
+    let ns = TestNamespace::new().await;
+    ns.config_map(NAME, "one").await;
+    let refers = |name: &str| json!({"containers": [{"name": "app", "image": "app", "envFrom": [{"configMapRef": {"name": name}}]}]});
+    for (name, part) in [(NAME, "a"), ("other", "b")] {
+        let labels = json!({"part": part});
+        let template =
+            json!({"metadata": {"labels": labels, "annotations": {"checksum/config": "1"}}, "spec": refers(name)});
+        let spec = json!({"replicas": 0, "selector": {"matchLabels": labels}, "template": template});
+        ns.create("deployments", json!({"metadata": {"name": name}, "spec": spec})).await;
+    }
+    ns.create_monitor(NAME, json!({"podSelector": {"part": "a"}})).await;
+    ns.create_monitor("twice", json!({"podSelector": {"part": "a"}, "configMap": "unused"})).await;
+    let coverage = cmon(&ns, "coverage").await;
+    let expected = "\
+Deployment/frontend
+├─ selected by frontend, twice
+└─ also restarted by its chart, by the annotation checksum/config of the pod template
+Deployment/other
+└─ ConfigMap/other is not watched
+ConfigMonitor/twice
+└─ no selected workload refers to ConfigMap/unused
+";
+    assert_eq!(coverage.out, expected, "{coverage:?}");
+    let unread = cmon(&ns, "doctor").await;
+    let says = [
+        "the CustomResourceDefinition is that of version",
+        "ConfigMonitor/frontend  no operator has read its newest spec",
+    ];
+    assert_eq!((unread.code, says.map(|says| unread.out.contains(says))), (Some(1), [true; 2]), "{unread:?}");
+    let _operator = ns.operator().await;
+    ns.settled("twice", "SourceNotFound").await;
+    let read = cmon(&ns, "doctor").await;
+    let says = [
+        "wrong    ConfigMonitor/frontend  NoPodsSelected: ",
+        "wrong    ConfigMonitor/twice  SourceNotFound: ",
+        "\n         create it, or correct its name in the spec\n",
+    ];
+    assert_eq!(says.map(|says| read.out.contains(says)), [true; 3], "{read:?}");
+}
+
+#[tokio::test]
 async fn a_missing_right_and_a_wrong_name_get_a_sentence() {
     let ns = TestNamespace::with_pods(0).await;
     let missing = cmon(&ns, "status shop").await;

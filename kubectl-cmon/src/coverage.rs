@@ -1,0 +1,114 @@
+//! `coverage`: what no ConfigMonitor watches, and what more than one controller restarts.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use configmonitor_operator::kube::client::Client;
+use configmonitor_operator::kube::list::Selection;
+use configmonitor_operator::monitor::source::SourceName;
+use serde_json::Value;
+
+use crate::create::references;
+use crate::monitors::Monitor;
+use crate::options::WORKLOADS;
+use crate::outcome::Failure;
+use crate::text::Node;
+
+/// The beginnings of annotations by which other tools restart pods when content changes.
+const OTHERS: [(&str, &str); 4] = [
+    ("reloader.stakater.com/", "Reloader"),
+    ("configmap.reloader.stakater.com/", "Reloader"),
+    ("secret.reloader.stakater.com/", "Reloader"),
+    ("wave.pusher.com/", "wave"),
+];
+/// The beginning of the annotations in a pod template by which charts do this.
+const CHECKSUM: &str = "checksum/";
+
+/// A workload with what its pods refer to.
+struct Workload {
+    name: String,
+    labels: BTreeMap<String, String>,
+    sources: Vec<SourceName>,
+    /// What else restarts it.
+    others: BTreeSet<String>,
+}
+
+pub(crate) async fn run(client: &Client) -> Result<(), Failure> {
+    let mut workloads = Vec::new();
+    for resource in WORKLOADS {
+        let all = Selection { resource, labels: None, fields: None, metadata_only: false };
+        let listed = client.list(&all, None, |object: Value| object).await?;
+        // What a Deployment owns is the Deployment's.
+        let own = listed.items.iter().filter(|object| object["metadata"]["ownerReferences"].is_null());
+        for object in own {
+            workloads.push(Workload::of(resource.kind, object)?);
+        }
+    }
+    let monitors = Monitor::all(client).await?;
+    let findings = findings(&workloads, &monitors);
+    match findings.is_empty() {
+        true => println!("each source of {} workloads is watched once", workloads.len()),
+        false => findings.iter().for_each(|finding| print!("{finding}")),
+    }
+    Ok(())
+}
+
+impl Workload {
+    fn of(kind: &str, object: &Value) -> Result<Self, Failure> {
+        let template = &object["spec"]["template"];
+        let labels = serde_json::from_value(template["metadata"]["labels"].clone()).unwrap_or_default();
+        let sources = references(&template["spec"])?.into_iter().map(|(name, _)| name).collect();
+        let keys = |metadata: &Value| {
+            let annotations = metadata["annotations"].as_object();
+            annotations.into_iter().flatten().map(|(key, _)| key.clone()).collect::<Vec<_>>()
+        };
+        let (own, of_template) = (keys(&object["metadata"]), keys(&template["metadata"]));
+        let by_tool = own.iter().chain(&of_template).filter_map(|key| {
+            let (_, tool) = OTHERS.iter().find(|(beginning, _)| key.starts_with(beginning))?;
+            Some(format!("{tool}, by the annotation {key}"))
+        });
+        let by_chart = of_template.iter().filter(|key| key.starts_with(CHECKSUM));
+        let by_chart = by_chart.map(|key| format!("its chart, by the annotation {key} of the pod template"));
+        let others = by_tool.chain(by_chart).collect();
+        Ok(Self {
+            name: format!("{kind}/{}", object["metadata"]["name"].as_str().unwrap_or_default()),
+            labels,
+            sources,
+            others,
+        })
+    }
+}
+
+fn findings(workloads: &[Workload], monitors: &[Monitor]) -> Vec<Node> {
+    let selects = |monitor: &Monitor, workload: &Workload| {
+        monitor.policy.as_ref().is_ok_and(|policy| policy.selector.matches(&workload.labels))
+    };
+    let mut nodes = Vec::new();
+    for workload in workloads {
+        let its: Vec<&Monitor> = monitors.iter().filter(|monitor| selects(monitor, workload)).collect();
+        let unwatched = workload.sources.iter().filter(|source| !its.iter().any(|monitor| monitor.has(source)));
+        let mut parts: Vec<Node> = unwatched.map(|source| Node::leaf(format!("{source} is not watched"))).collect();
+        if its.len() > 1 {
+            let names: Vec<&str> = its.iter().map(|monitor| &*monitor.metadata.name).collect();
+            parts.push(Node::leaf(format!("selected by {}", names.join(", "))));
+        }
+        if !its.is_empty() {
+            parts.extend(workload.others.iter().map(|other| Node::leaf(format!("also restarted by {other}"))));
+        }
+        nodes.extend(Some(Node::with(workload.name.clone(), parts)).filter(Node::has_parts));
+    }
+    for monitor in monitors {
+        let selected: Vec<&Workload> = workloads.iter().filter(|workload| selects(monitor, workload)).collect();
+        let is_referred = |source: &SourceName| selected.iter().any(|workload| workload.sources.contains(source));
+        let named = monitor.policy.iter().flat_map(|policy| &policy.sources).map(|source| &source.name);
+        let unreferred = named.filter(|source| !is_referred(source));
+        let mut parts: Vec<Node> =
+            unreferred.map(|source| Node::leaf(format!("no selected workload refers to {source}"))).collect();
+        if selected.is_empty() {
+            parts = vec![Node::leaf("selects the pods of no workload".to_owned())];
+        }
+        nodes.extend(
+            Some(Node::with(format!("ConfigMonitor/{}", monitor.metadata.name), parts)).filter(Node::has_parts),
+        );
+    }
+    nodes
+}
