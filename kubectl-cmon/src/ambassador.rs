@@ -3,6 +3,8 @@
 //! It listens on a unix socket in a folder of mode 0700. A port would give every user of the machine the caller's
 //! rights, also for as long as the proxy outlives a plugin that was killed.
 
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
 use std::process::Stdio;
 use std::sync::Arc;
 
@@ -39,7 +41,8 @@ pub(crate) struct Ambassador {
 impl Ambassador {
     /// Starts the proxy with the flags of kubectl, and asks kubectl for the namespace meanwhile.
     pub(crate) async fn start(options: &Options) -> Result<Self, Failure> {
-        let folder = TempDir::with_prefix("kubectl-cmon-")?;
+        let own = Permissions::from_mode(0o700);
+        let folder = tempfile::Builder::new().prefix("kubectl-cmon-").permissions(own).tempdir()?;
         let socket = folder.path().join("proxy");
         let mut command = kubectl(options);
         command.arg("proxy").arg("--unix-socket").arg(&socket);

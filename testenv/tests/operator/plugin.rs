@@ -2,13 +2,17 @@
 
 use std::collections::BTreeSet;
 use std::env;
+use std::fs;
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::path::Path;
+use std::process::Command;
 
+use anyhow::{Context, ensure};
 use serde_json::{Value, json};
-use testenv::RunDir;
 use testenv::fixture::{APP, NAME};
 use testenv::pages::Section;
-use testenv::process::output;
+use testenv::process::{Process, output};
+use testenv::{DEADLINE, RunDir, eventually};
 
 use crate::test_namespace::{TestNamespace, control_plane};
 
@@ -20,15 +24,21 @@ struct Call {
     err: String,
 }
 
-/// Calls `kubectl cmon` with these words.
-async fn cmon(ns: &TestNamespace, words: &str) -> Call {
+/// Returns the call of `kubectl cmon` with these words in a namespace.
+async fn command(ns: &TestNamespace, words: &str) -> Command {
     let kubectl = control_plane().await.kubectl();
     let operator = testenv::operator::binary().unwrap();
     let folders = [&operator, kubectl.program()].map(|program: &Path| program.parent().unwrap().to_owned());
     let path = env::var_os("PATH").unwrap();
     let path = env::join_paths(folders.into_iter().chain(env::split_paths(&path))).unwrap();
     let words: Vec<&str> = ["cmon"].into_iter().chain(words.split(' ')).chain(["--namespace", &ns.namespace]).collect();
-    let ended = output(kubectl.command(&words).env("PATH", path)).await.unwrap();
+    let mut command = kubectl.command(&words);
+    command.env("PATH", path);
+    command
+}
+
+async fn cmon(ns: &TestNamespace, words: &str) -> Call {
+    let ended = output(&command(ns, words).await).await.unwrap();
     let [out, err] = [ended.stdout, ended.stderr].map(|text| String::from_utf8(text).unwrap());
     Call { code: ended.status.code(), out, err }
 }
@@ -185,11 +195,11 @@ spec:
     assert_eq!(created.out, expected, "{created:?}");
     let dir = RunDir::create().unwrap();
     let file = dir.path().join("created.yml");
-    std::fs::write(&file, created.out).unwrap();
+    fs::write(&file, created.out).unwrap();
     let kubectl = control_plane().await.kubectl();
     kubectl.ok(&["apply", "--dry-run=server", "-n", &ns.namespace, "-f", file.to_str().unwrap()]).await.unwrap();
     let released = cmon(&ns, "create --release app.kubernetes.io/part-of=shop --secrets").await;
-    std::fs::write(&file, released.out).unwrap();
+    fs::write(&file, released.out).unwrap();
     kubectl.ok(&["apply", "--dry-run=server", "-n", &ns.namespace, "-f", file.to_str().unwrap()]).await.unwrap();
     let other = cmon(&ns, "create daemonset/frontend").await;
     assert_eq!((other.code, other.err.contains("cannot get daemonsets \"frontend\"")), (Some(1), true), "{other:?}");
@@ -280,7 +290,7 @@ async fn a_plan_says_what_a_restart_waits_for_and_what_a_file_does_not_restart()
         "spec": {"configMap": NAME, "podSelector": {"app": NAME}},
     });
     let list = json!({"apiVersion": "v1", "kind": "List", "items": [monitor, deployment]});
-    std::fs::write(&file, list.to_string()).unwrap();
+    fs::write(&file, list.to_string()).unwrap();
     let new = cmon(&ns, &format!("plan -f {}", file.display())).await;
     let says = [
         "ConfigMonitor/new  new: its first content is the baseline",
@@ -305,7 +315,7 @@ async fn a_plan_names_the_pods_that_the_operator_then_restarts() {
     let dir = RunDir::create().unwrap();
     let file = dir.path().join("edit.json");
     let edit = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": NAME}, "data": {"key": "planned"}});
-    std::fs::write(&file, edit.to_string()).unwrap();
+    fs::write(&file, edit.to_string()).unwrap();
     let file = file.to_str().unwrap();
     let planned = cmon(&ns, &format!("plan -o json -f {file}")).await;
     assert_eq!(planned.code, Some(6), "{planned:?}");
@@ -319,4 +329,42 @@ async fn a_plan_names_the_pods_that_the_operator_then_restarts() {
     assert_eq!(sent[..1], first, "{sent:?}");
     assert_eq!(sent.iter().collect::<BTreeSet<_>>(), before.keys().collect());
     assert_eq!(first.iter().chain(&later).collect::<BTreeSet<_>>(), before.keys().collect());
+}
+
+#[tokio::test]
+async fn a_server_with_a_path_keeps_the_path() {
+    let ns = TestNamespace::with_pods(0).await;
+    let control_plane = control_plane().await;
+    let token = control_plane.service_account_token(&ns.namespace, "default").await.unwrap();
+    let proxy = control_plane.proxy_with(&token, &["--api-prefix=/clusters/one/".to_owned()]).await.unwrap();
+    let refused = cmon(&ns, &format!("status --server={}/clusters/one", proxy.url())).await;
+    // Only the API server answers like this.
+    let says = format!("User \"system:serviceaccount:{}:default\" cannot list", ns.namespace);
+    assert!(refused.err.contains(&says), "{refused:?}");
+}
+
+#[tokio::test]
+async fn the_proxy_is_the_callers_alone_and_ends_with_the_plugin() {
+    let ns = TestNamespace::with_pods(0).await;
+    let dir = RunDir::create().unwrap();
+    let mut command = command(&ns, "status --watch").await;
+    command.env("TMPDIR", dir.path());
+    let mut plugin = Process::start(&command, &dir.path().join("log")).unwrap();
+    let socket = eventually("a proxy listens", DEADLINE, async || {
+        let folders = fs::read_dir(dir.path())?.filter_map(|entry| Some(entry.ok()?.path()));
+        let sockets = folders.map(|folder| folder.join("proxy")).find(|socket| socket.exists());
+        sockets.context("no socket")
+    })
+    .await
+    .unwrap();
+    let folder = fs::metadata(socket.parent().unwrap()).unwrap();
+    assert!(fs::metadata(&socket).unwrap().file_type().is_socket());
+    assert_eq!(folder.permissions().mode() & 0o777, 0o700);
+    plugin.terminate(DEADLINE).await.unwrap();
+    eventually("nothing is left", DEADLINE, async || {
+        ensure!(!socket.parent().unwrap().exists(), "the folder is left");
+        Ok(())
+    })
+    .await
+    .unwrap();
 }
