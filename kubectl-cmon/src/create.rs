@@ -34,7 +34,7 @@ pub(crate) async fn run(client: &Client, create: &Create) -> Result<(), Failure>
 fn of_release(key: &str, value: &str, secrets: bool) -> String {
     let kinds = if secrets { json!({"kinds": ["ConfigMap", "Secret"]}) } else { json!({}) };
     let selector = json!({key: value});
-    yaml(value, &[("discover", kinds), ("podSelector", selector), ("maxUnavailable", json!("25%"))])
+    yaml(value, &[], &[("discover", kinds), ("podSelector", selector), ("maxUnavailable", json!("25%"))])
 }
 
 async fn of_workload(client: &Client, workload: &Workload, secrets: bool) -> Result<String, Failure> {
@@ -66,7 +66,7 @@ async fn of_workload(client: &Client, workload: &Workload, secrets: bool) -> Res
         ("podSelectorExpressions", selector["matchExpressions"].clone()),
     ];
     fields.extend(strategy(workload.resource, &object["spec"]));
-    let mut text = yaml(&workload.name, &fields);
+    let mut text = yaml(&workload.name, &[], &fields);
     if !confidential.is_empty() {
         let names: Vec<&str> = confidential.iter().map(|(name, _)| &*name.name).collect();
         let _ = writeln!(text, "# It also refers to Secrets, which --secrets adds: {}", names.join(", "));
@@ -96,16 +96,18 @@ pub(crate) fn references(pod: &Value) -> Result<Vec<(SourceName, Read)>, Failure
 }
 
 /// Returns how the workload itself would replace its pods.
-fn strategy(resource: Resource, spec: &Value) -> Vec<(&'static str, Value)> {
+pub(crate) fn strategy(resource: Resource, spec: &Value) -> Vec<(&'static str, Value)> {
     let is_some = |count: &&Value| !count.is_null() && **count != json!(0) && **count != json!("0%");
     let field = |name: &'static str, count: &Value| Some(count).filter(is_some).map(|count| (name, count.clone()));
     match resource.kind {
         "Deployment" if spec["strategy"]["type"] == "Recreate" => vec![("maxUnavailable", json!("100%"))],
         "Deployment" => {
-            let rolling = &spec["strategy"]["rollingUpdate"];
+            // A manifest may leave the defaults to the API server.
+            let (rolling, default) = (&spec["strategy"]["rollingUpdate"], json!("25%"));
+            let of = |name: &str| Some(&rolling[name]).filter(|count| !count.is_null()).unwrap_or(&default);
             let fields = [
-                field("maxUnavailable", &rolling["maxUnavailable"]),
-                field("maxSurge", &rolling["maxSurge"]),
+                field("maxUnavailable", of("maxUnavailable")),
+                field("maxSurge", of("maxSurge")),
                 field("minReadySeconds", &spec["minReadySeconds"]),
             ];
             fields.into_iter().flatten().collect()
@@ -118,10 +120,14 @@ fn strategy(resource: Resource, spec: &Value) -> Vec<(&'static str, Value)> {
     }
 }
 
-/// Writes a ConfigMonitor with these fields in its spec. JSON is YAML, too.
-fn yaml(name: &str, fields: &[(&str, Value)]) -> String {
+/// Writes a ConfigMonitor with these annotations, and these fields in its spec. JSON is YAML, too.
+pub(crate) fn yaml(name: &str, annotations: &[(&str, &str)], fields: &[(&str, Value)]) -> String {
     let mut text = "apiVersion: magalix.com/v1\nkind: ConfigMonitor\n".to_owned();
-    let _ = writeln!(text, "metadata:\n  name: {name}\nspec:");
+    let _ = writeln!(text, "metadata:\n  name: {name}");
+    for (number, (key, value)) in annotations.iter().enumerate() {
+        let _ = writeln!(text, "{}    {key}: {value:?}", if number == 0 { "  annotations:\n" } else { "" });
+    }
+    text.push_str("spec:\n");
     for (field, value) in fields.iter().filter(|(_, value)| !value.is_null()) {
         let _ = match value.as_array().filter(|_| *field == "sources") {
             None => writeln!(text, "  {field}: {value}"),
@@ -150,6 +156,8 @@ mod tests {
         assert_eq!(deployment, [("maxSurge", json!("25%")), ("minReadySeconds", json!(5))]);
         let deployment = strategy(of("Deployment"), &rolling(json!(2), json!(0)));
         assert_eq!(deployment, [("maxUnavailable", json!(2)), ("minReadySeconds", json!(5))]);
+        let default = [("maxUnavailable", json!("25%")), ("maxSurge", json!("25%"))];
+        assert_eq!(strategy(of("Deployment"), &json!({})), default);
         let recreate = json!({"strategy": {"type": "Recreate"}});
         assert_eq!(strategy(of("Deployment"), &recreate), [("maxUnavailable", json!("100%"))]);
         assert_eq!(strategy(of("StatefulSet"), &json!({})), [("maxUnavailable", json!(1))]);

@@ -4,6 +4,7 @@
 //! its own. `options` reads the command line, and each command has a module.
 
 mod ambassador;
+mod convert;
 mod coverage;
 mod create;
 mod doctor;
@@ -65,6 +66,7 @@ async fn run(options: Options) -> Result<ExitCode, Failure> {
         Command::Plan(plan) => return plan::run(&options, &ambassador, plan).await,
         Command::Why(why) => why::run(&ambassador, why).await?,
         Command::Create(create) => create::run(&namespaced, create).await?,
+        Command::Convert(convert) => convert::run(&options, &ambassador, convert).await?,
         Command::Coverage => coverage::run(&namespaced).await?,
         Command::Doctor => doctor::run(&options, &ambassador).await?,
         Command::Restart(restart) => request::restart(&namespaced, restart).await?,

@@ -36,25 +36,38 @@ impl Change {
     }
 }
 
+/// Returns the objects of a file, without the defaults of the API server.
+pub(crate) async fn client_side(options: &Options, namespace: &str, file: &str) -> Result<Vec<Value>, Failure> {
+    // By apply, kubectl prints what the API server has.
+    printed(options, namespace, file, &["create", "--dry-run=client"]).await
+}
+
 /// Returns what `kubectl apply` of this file would change in the namespace.
 pub(crate) async fn dry_run(options: &Options, namespace: &str, file: &str) -> Result<Vec<Change>, Failure> {
+    let mut changes = Vec::new();
+    let objects = printed(options, namespace, file, &["apply", "--dry-run=server"]).await?;
+    for object in objects.into_iter().filter(|object| object["metadata"]["namespace"] == json!(namespace)) {
+        changes.push(change(options, namespace, object).await?);
+    }
+    Ok(changes)
+}
+
+/// Returns the objects of a file as this command of kubectl prints them.
+async fn printed(options: &Options, namespace: &str, file: &str, by: &[&str]) -> Result<Vec<Value>, Failure> {
     let mut command = kubectl(options);
-    command.args(["apply", "--dry-run=server", "--output=json", "--namespace", namespace, "--filename", file]);
+    command.args(by).args(["--output=json", "--recursive", "--namespace", namespace, "--filename", file]);
     let output = command.stdin(Stdio::inherit()).stderr(Stdio::piped()).output().await?;
     if !output.status.success() {
         let said = String::from_utf8_lossy(&output.stderr);
         return Err(Failure::Failed(format!("the dry run fails: {}", said.trim())));
     }
-    let answer: Value = serde_json::from_slice(&output.stdout).map_err(Failure::failed)?;
-    let objects = match answer["items"].as_array() {
-        Some(items) if answer["kind"] == "List" => items.clone(),
-        _ => vec![answer],
+    let documents = serde_json::Deserializer::from_slice(&output.stdout).into_iter::<Value>();
+    let documents: Vec<Value> = documents.collect::<Result<_, _>>().map_err(Failure::failed)?;
+    let of = |document: Value| match document["items"].as_array() {
+        Some(items) if document["kind"] == "List" => items.clone(),
+        _ => vec![document],
     };
-    let mut changes = Vec::new();
-    for object in objects.into_iter().filter(|object| object["metadata"]["namespace"] == json!(namespace)) {
-        changes.push(change(options, namespace, object).await?);
-    }
-    Ok(changes)
+    Ok(documents.into_iter().flat_map(of).collect())
 }
 
 async fn change(options: &Options, namespace: &str, mut object: Value) -> Result<Change, Failure> {

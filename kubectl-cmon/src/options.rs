@@ -92,6 +92,9 @@ pub(crate) enum Command {
     /// Print a ConfigMonitor for a workload, or for a release.
     #[command(after_help = "Example: kubectl cmon create deployment/shop | kubectl apply -f -")]
     Create(Create),
+    /// Print suspended ConfigMonitors for the workloads that Reloader or wave restarts.
+    #[command(after_help = "Example: kubectl cmon convert -n shop > configmonitors.yaml")]
+    Convert(Convert),
     /// Say which sources nobody watches, and which pods more than one controller restarts.
     #[command(after_help = "Example: kubectl cmon coverage -n shop")]
     Coverage,
@@ -187,6 +190,15 @@ pub(crate) struct Create {
 pub(crate) struct Workload {
     pub(crate) resource: Resource,
     pub(crate) name: String,
+}
+
+/// What to convert.
+#[derive(Debug, Args)]
+pub(crate) struct Convert {
+    /// Convert the workloads of these manifests, in place of those of the namespace: a file, a folder, or - for standard
+    /// input.
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) filename: Option<String>,
 }
 
 /// The pod to explain.

@@ -19,7 +19,7 @@ use crate::wait::until_done;
 const GITOPS: [&str; 4] =
     ["argocd-controller", "argocd-application-controller", "helm-controller", "kustomize-controller"];
 /// The annotation of what was suspended by hand.
-const SUSPENDED_AT: &str = "magalix.com/suspended-at";
+pub(crate) const SUSPENDED_AT: &str = "magalix.com/suspended-at";
 
 #[derive(Deserialize)]
 struct Written {

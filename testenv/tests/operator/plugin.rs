@@ -248,6 +248,69 @@ ConfigMonitor/twice
 }
 
 #[tokio::test]
+async fn what_reloader_restarts_is_converted_and_taken_over_without_a_restart() {
+    let ns = TestNamespace::new().await;
+    ns.config_map(NAME, "one").await;
+    let env = json!([{"configMapRef": {"name": NAME}}]);
+    let labels = json!({"app": NAME});
+    let pod = json!({"containers": [{"name": "app", "image": "app", "envFrom": env}]});
+    let spec = json!({
+        "replicas": 2,
+        "selector": {"matchLabels": labels},
+        "template": {"metadata": {"labels": labels}, "spec": pod},
+    });
+    let annotations = json!({
+        "configmap.reloader.stakater.com/auto": "true",
+        "configmap.reloader.stakater.com/reload": "gone",
+        "deployment.reloader.stakater.com/pause-period": "1m",
+    });
+    let deployment = json!({
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": NAME, "annotations": annotations},
+        "spec": spec,
+    });
+    let dir = RunDir::create().unwrap();
+    let file = dir.path().join("deployment.json");
+    fs::write(&file, deployment.to_string()).unwrap();
+    let of_file = cmon(&ns, &format!("convert -f {}", file.display())).await;
+    let expected = "\
+---
+apiVersion: magalix.com/v1
+kind: ConfigMonitor
+metadata:
+  name: frontend
+  annotations:
+    magalix.com/suspended-at: \"before the move\"
+spec:
+  sources:
+    - {\"configMap\":{\"name\":\"gone\"}}
+  discover: {\"kinds\":[\"ConfigMap\"]}
+  quietPeriodSeconds: 60
+  podSelector: {\"app\":\"frontend\"}
+  maxUnavailable: \"25%\"
+  maxSurge: \"25%\"
+  suspend: true
+";
+    let note = "note: Deployment/frontend: ConfigMap/gone does not exist: its restarts wait for it\n";
+    assert_eq!((&*of_file.out, &*of_file.err), (expected, note));
+    ns.create("deployments", deployment).await;
+    ns.config_map("gone", "one").await;
+    let of_namespace = cmon(&ns, "convert").await;
+    assert_eq!((&*of_namespace.out, &*of_namespace.err), (expected, ""));
+    fs::write(&file, of_namespace.out).unwrap();
+    let before = ns.ready_pods(APP, 2).await;
+    let _operator = ns.operator().await;
+    control_plane().await.kubectl().ok(&["apply", "-n", &ns.namespace, "-f", file.to_str().unwrap()]).await.unwrap();
+    ns.settled(NAME, "Suspended").await;
+    ns.edit(NAME, "two").await;
+    assert_eq!(cmon(&ns, "wait").await.code, Some(5));
+    let resumed = cmon(&ns, "resume --all --as-baseline --yes --wait").await;
+    assert_eq!((resumed.code, ns.deletions().unwrap()), (Some(0), 0), "{resumed:?}");
+    assert_eq!(ns.pods(APP).await, before);
+}
+
+#[tokio::test]
 async fn a_missing_right_and_a_wrong_name_get_a_sentence() {
     let ns = TestNamespace::with_pods(0).await;
     let missing = cmon(&ns, "status shop").await;

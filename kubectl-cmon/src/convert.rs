@@ -1,0 +1,133 @@
+//! `convert`: a suspended ConfigMonitor for each workload that Reloader or wave restarts.
+
+mod reloader;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use configmonitor_operator::kube::list::Selection;
+use configmonitor_operator::kube::{CONFIG_MAPS, Resource};
+use configmonitor_operator::monitor::content::Kind;
+use configmonitor_operator::monitor::source::SourceName;
+use serde_json::{Value, json};
+
+use self::reloader::{Annotations, Settings, Workload};
+use crate::ambassador::Ambassador;
+use crate::create::{references, strategy, yaml};
+use crate::manifests;
+use crate::options::{Convert, Options, WORKLOADS};
+use crate::outcome::Failure;
+use crate::request::SUSPENDED_AT;
+
+/// The label and the key of the ConfigMap in which Reloader says its settings.
+const META_INFO: &str = "reloader.stakater.com/meta-info=reloader";
+const SETTINGS: &str = "reloaderOptions";
+const BATCH: [Resource; 2] = [
+    Resource { api_version: "batch/v1", kind: "CronJob", plural: "cronjobs" },
+    Resource { api_version: "batch/v1", kind: "Job", plural: "jobs" },
+];
+
+pub(crate) async fn run(options: &Options, ambassador: &Ambassador, convert: &Convert) -> Result<(), Failure> {
+    let settings = settings(ambassador).await?;
+    let namespace = &*ambassador.namespace;
+    let mut objects = of_cluster(ambassador).await?;
+    let workloads = match &convert.filename {
+        Some(file) => {
+            let of_file = manifests::client_side(options, namespace, file).await?;
+            objects.retain(|object| !WORKLOADS.iter().chain(&BATCH).any(|its| object["kind"] == its.kind));
+            objects.extend(of_file.iter().cloned());
+            of_file
+        }
+        None => objects.clone(),
+    };
+    let existing: BTreeMap<SourceName, Annotations> = objects.iter().filter_map(source).collect();
+    let mut notes = settings.notes();
+    for object in workloads {
+        let (kind, name) = (text(&object["kind"]), text(&object["metadata"]["name"]));
+        let is_of = |resource: &&Resource| resource.kind == kind;
+        if BATCH.iter().any(|resource| is_of(&resource))
+            && annotations(&object["metadata"]).keys().any(|key| key.contains("reloader.stakater.com"))
+        {
+            notes.push(format!("{kind}/{name}: pods of Jobs are not restarted"));
+        }
+        let Some(resource) = WORKLOADS.iter().find(is_of).filter(|_| object["metadata"]["ownerReferences"].is_null())
+        else {
+            continue;
+        };
+        let template = &object["spec"]["template"];
+        let refers: BTreeSet<SourceName> = references(&template["spec"])?.into_iter().map(|(name, _)| name).collect();
+        let workload = Workload {
+            kind: resource.kind,
+            namespace,
+            annotations: annotations(&object["metadata"]),
+            template_annotations: annotations(&template["metadata"]),
+            is_paused: object["spec"]["paused"] == true,
+            refers,
+        };
+        let conversion = settings.convert(&workload, &existing);
+        notes.extend(conversion.notes.iter().map(|note| format!("{kind}/{name}: {note}")));
+        if conversion.is_empty() {
+            continue;
+        }
+        let selector = &object["spec"]["selector"];
+        let mut fields = conversion.fields();
+        fields.extend([
+            ("podSelector", selector["matchLabels"].clone()),
+            ("podSelectorExpressions", selector["matchExpressions"].clone()),
+        ]);
+        fields.extend(strategy(*resource, &object["spec"]));
+        fields.push(("suspend", json!(true)));
+        // As if `kubectl cmon suspend` had done it, so that `resume --all` finds it.
+        println!("---\n{}", yaml(&name, &[(SUSPENDED_AT, "before the move")], &fields).trim_end());
+    }
+    notes.iter().for_each(|note| eprintln!("note: {note}"));
+    Ok(())
+}
+
+/// Reads Reloader's settings: from its ConfigMap, or else from its arguments.
+async fn settings(ambassador: &Ambassador) -> Result<Settings, Failure> {
+    let labels = Some(META_INFO.to_owned());
+    let said = Selection { resource: CONFIG_MAPS, labels, fields: None, metadata_only: false };
+    let said = ambassador.client.list(&said, None, |object: Value| text(&object["data"][SETTINGS])).await?;
+    if let Some(said) = said.items.first() {
+        return serde_json::from_str(said).map_err(|error| Failure::Failed(format!("Reloader's settings: {error}")));
+    }
+    let all = Selection { resource: WORKLOADS[0], labels: None, fields: None, metadata_only: false };
+    let of_reloader = |deployment: Value| {
+        let containers = deployment["spec"]["template"]["spec"]["containers"].as_array()?;
+        let its = containers.iter().find(|its| text(&its["image"]).contains("reloader"))?;
+        Some(its["args"].as_array().into_iter().flatten().map(text).collect::<Vec<_>>())
+    };
+    let arguments = ambassador.client.list(&all, None, of_reloader).await?.items.into_iter().flatten().next();
+    Ok(arguments.map_or_else(Settings::default, |arguments| Settings::of_arguments(&arguments)))
+}
+
+/// Lists what matters in the namespace. Of ConfigMaps and Secrets that is their metadata.
+async fn of_cluster(ambassador: &Ambassador) -> Result<Vec<Value>, Failure> {
+    let client = ambassador.client.within(&ambassador.namespace);
+    let sources = [Kind::ConfigMap, Kind::Secret].map(|kind| (kind.resource(), true));
+    let mut objects = Vec::new();
+    for (resource, metadata_only) in WORKLOADS.iter().chain(&BATCH).map(|its| (*its, false)).chain(sources) {
+        let all = Selection { resource, labels: None, fields: None, metadata_only };
+        // Objects of a list do not say their kind.
+        let with_kind = |mut object: Value| {
+            object["kind"] = resource.kind.into();
+            object
+        };
+        objects.extend(client.list(&all, None, with_kind).await?.items);
+    }
+    Ok(objects)
+}
+
+fn source(object: &Value) -> Option<(SourceName, Annotations)> {
+    let kind = [Kind::ConfigMap, Kind::Secret].into_iter().find(|kind| object["kind"] == kind.resource().kind)?;
+    let name = SourceName { kind, name: text(&object["metadata"]["name"]).into() };
+    Some((name, annotations(&object["metadata"])))
+}
+
+fn annotations(metadata: &Value) -> Annotations {
+    serde_json::from_value(metadata["annotations"].clone()).unwrap_or_default()
+}
+
+fn text(value: &Value) -> String {
+    value.as_str().unwrap_or_default().to_owned()
+}
