@@ -10,10 +10,11 @@ use std::process::Command;
 use anyhow::{Context, ensure};
 use serde_json::{Value, json};
 use testenv::fixture::{APP, NAME};
-use testenv::pages::Section;
+use testenv::pages::{Section, Step};
 use testenv::process::{Process, output};
 use testenv::{DEADLINE, RunDir, eventually};
 
+use crate::recipes::Kitchen;
 use crate::test_namespace::{TestNamespace, control_plane};
 
 /// What a call has printed, and its exit code.
@@ -308,6 +309,57 @@ spec:
     let resumed = cmon(&ns, "resume --all --as-baseline --yes --wait").await;
     assert_eq!((resumed.code, ns.deletions().unwrap()), (Some(0), 0), "{resumed:?}");
     assert_eq!(ns.pods(APP).await, before);
+}
+
+#[tokio::test]
+async fn moving_over_from_another_controller_restarts_nothing() {
+    let mut kitchen = Kitchen::with(&[]).await;
+    let refers = json!([{"configMapRef": {"name": "shop-config"}}]);
+    let labels = json!({"app": "shop"});
+    let pod = json!({"containers": [{"name": "app", "image": "app", "envFrom": refers}]});
+    let template = json!({"metadata": {"labels": labels}, "spec": pod});
+    let spec = json!({"replicas": 2, "selector": {"matchLabels": labels}, "template": template});
+    let annotations = json!({"configmap.reloader.stakater.com/auto": "true"});
+    kitchen
+        .ns
+        .create("deployments", json!({"metadata": {"name": "shop", "annotations": annotations}, "spec": spec}))
+        .await;
+    let before = kitchen.ns.ready_pods("app=shop", 2).await;
+    kitchen.reader.follow(Section::of("docs/migrate.md", "Convert").unwrap().steps()).await;
+    let ns = &kitchen.ns;
+    ns.patch("configmonitors", "shop", json!({"spec": {"maxSurge": null}})).await;
+    eventually("the baseline is recorded", DEADLINE, async || {
+        let status = ns.get("configmonitors", "shop").await["status"].take();
+        ensure!(status["sources"][0]["hash"].is_string(), "{status}");
+        Ok(())
+    })
+    .await
+    .unwrap();
+    // The other controller restarts the pods, and the operator is away meanwhile.
+    kitchen.operator.kill();
+    ns.patch("configmaps", "shop-config", json!({"data": {"app.cfg": "two"}})).await;
+    let stamp = json!({"metadata": {"annotations": {"reloader.stakater.com/last-reloaded-from": "shop-config"}}});
+    ns.patch("deployments", "shop", json!({"spec": {"template": stamp}})).await;
+    let rolled = ns.replaced("app=shop", &before).await;
+    let operator = ns.operator().await;
+    eventually("the change is read", DEADLINE, async || {
+        let status = ns.get("configmonitors", "shop").await["status"].take();
+        ensure!(status["restart"].is_object(), "{status}");
+        Ok(())
+    })
+    .await
+    .unwrap();
+    let compare = Section::of("docs/migrate.md", "Compare").unwrap();
+    let plan = cmon(ns, "plan --resume").await;
+    assert_eq!(plan.code, Some(6), "the operator has listed the pods only now: {plan:?}");
+    compare.steps().for_each(Step::record_run);
+    kitchen.reader.follow(Section::of("docs/migrate.md", "Switch").unwrap().steps()).await;
+    assert_eq!(cmon(ns, "wait").await.code, Some(0));
+    assert_eq!((ns.deletions().unwrap(), ns.pods("app=shop").await), (0, rolled.clone()));
+    ns.patch("configmaps", "shop-config", json!({"data": {"app.cfg": "three"}})).await;
+    ns.replaced("app=shop", &rolled).await;
+    kitchen.reader.follow(Section::of("docs/migrate.md", "The way back").unwrap().steps()).await;
+    drop(operator);
 }
 
 #[tokio::test]

@@ -3,7 +3,7 @@
 use std::env;
 use std::fs;
 use std::os::unix::fs::symlink;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
@@ -42,7 +42,10 @@ impl Reader {
         let kubeconfig = kubectl.ok(&["config", "view", "--raw", "--flatten"]).await.unwrap();
         fs::write(dir.path().join("kubeconfig"), kubeconfig).unwrap();
         symlink(fs::canonicalize(file("")).unwrap(), dir.path().join("configmonitor-operator")).unwrap();
-        let programs = [dir.path().to_owned(), kubectl.program().parent().unwrap().to_owned()];
+        // kubectl finds the plugin beside the operator.
+        let operator = testenv::operator::binary().unwrap();
+        let folder = |program: &Path| program.parent().unwrap().to_owned();
+        let programs = [dir.path().to_owned(), folder(kubectl.program()), folder(&operator)];
         let others = env::var_os("PATH").unwrap();
         let path = env::join_paths(programs.into_iter().chain(env::split_paths(&others))).unwrap();
         let path = path.into_string().unwrap();

@@ -26,7 +26,7 @@ fn whole(yaml: &str) -> String {
 
 /// A namespace with an operator and what a recipe speaks of, and somebody who follows the recipe.
 pub(crate) struct Kitchen {
-    operator: Operator,
+    pub(crate) operator: Operator,
     pub(crate) ns: TestNamespace,
     pub(crate) reader: Reader,
 }
