@@ -69,7 +69,7 @@ test: prepare tools lints deny
 # Part of make test, with these numbers.
 simulate: rust
 	STORIES=$(or $(STORIES),20000) SEED=$(or $(SEED),0) DEPTH=$(or $(DEPTH),3) cargo test --locked --profile simulation --test simulation -- \
-	    --nocapture --test-threads=1 runs::
+	    --nocapture --test-threads=1 runs:: plans::
 
 # With 2 for each number, part of make test.
 explore: rust

@@ -9,7 +9,10 @@ use std::process::Stdio;
 use std::sync::Arc;
 
 use configmonitor_operator::kube::client::Client;
+use configmonitor_operator::kube::list::Selection;
+use configmonitor_operator::kube::objects::Pod;
 use configmonitor_operator::kube::transport::{KubectlProxy, Transport};
+use configmonitor_operator::kube::{PODS, Uid};
 use configmonitor_operator::metrics::Metrics;
 use reqwest::Url;
 use tempfile::TempDir;
@@ -22,6 +25,8 @@ use crate::outcome::Failure;
 
 /// The namespace of a pod, for kubectl that runs in one.
 const IN_CLUSTER: &str = "/var/run/secrets/kubernetes.io/serviceaccount/namespace";
+/// The label of the operator's pods.
+pub(crate) const OPERATORS: &str = "app.kubernetes.io/name=configmonitor-operator";
 /// Requests in flight.
 const REQUESTS: usize = 16;
 
@@ -29,9 +34,9 @@ const REQUESTS: usize = 16;
 pub(crate) struct Ambassador {
     /// A client for all namespaces.
     pub(crate) client: Client,
-    pub(crate) transport: Arc<dyn Transport>,
+    transport: Arc<dyn Transport>,
     /// The URL of its requests.
-    pub(crate) base: Url,
+    base: Url,
     /// The namespace that the command line or the kubeconfig names.
     pub(crate) namespace: Arc<str>,
     _proxy: Child,
@@ -39,6 +44,19 @@ pub(crate) struct Ambassador {
 }
 
 impl Ambassador {
+    /// Returns the operator's pod, if it runs in the namespace, and no other does.
+    pub(crate) async fn operator(&self) -> Result<Option<Uid>, Failure> {
+        let labels = Some(OPERATORS.to_owned());
+        let its = Selection { resource: PODS, labels, fields: None, metadata_only: false };
+        let its = self.client.within(&self.namespace).list(&its, None, |pod: Pod| pod.uid).await?.items;
+        Ok(<[Uid; 1]>::try_from(its).ok().map(|[only]| only))
+    }
+
+    /// Returns the way to the API server, for another client.
+    pub(crate) fn way(&self) -> (&Arc<dyn Transport>, &Url) {
+        (&self.transport, &self.base)
+    }
+
     /// Starts the proxy with the flags of kubectl, and asks kubectl for the namespace meanwhile.
     pub(crate) async fn start(options: &Options) -> Result<Self, Failure> {
         let own = Permissions::from_mode(0o700);

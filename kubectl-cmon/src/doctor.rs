@@ -11,7 +11,7 @@ use configmonitor_operator::monitor::reason::Reason;
 use serde_json::Value;
 use tokio::io::AsyncWriteExt;
 
-use crate::ambassador::{Ambassador, kubectl};
+use crate::ambassador::{Ambassador, OPERATORS, kubectl};
 use crate::monitors::Monitor;
 use crate::options::Options;
 use crate::outcome::Failure;
@@ -24,9 +24,8 @@ const CRDS: Resource = Resource {
     plural: "customresourcedefinitions",
 };
 const LEASES: Resource = Resource { api_version: "coordination.k8s.io/v1", kind: "Lease", plural: "leases" };
-/// The name of the Lease, and of the operator's pods in the label below.
+/// The name of the Lease.
 const OPERATOR: &str = "configmonitor-operator";
-const LABEL: &str = "app.kubernetes.io/name=configmonitor-operator";
 /// A leader renews its Lease every two seconds.
 const EXPIRED_AFTER: Duration = Duration::from_secs(15);
 
@@ -96,7 +95,7 @@ async fn schema(options: &Options, ambassador: &Ambassador) -> Result<Finding, F
 
 /// Looks at the operator's pods, and at the Lease of several.
 async fn operator(ambassador: &Ambassador) -> Result<Vec<Finding>, Failure> {
-    let labels = Some(LABEL.to_owned());
+    let labels = Some(OPERATORS.to_owned());
     let all = Selection { resource: PODS, labels, fields: None, metadata_only: false };
     let pods = match or_unknown(ambassador.client.list(&all, None, |pod: Value| pod).await)? {
         Ok(pods) => pods,
@@ -104,7 +103,7 @@ async fn operator(ambassador: &Ambassador) -> Result<Vec<Finding>, Failure> {
     };
     if pods.items.is_empty() {
         let next = "install it, or look for it in another cluster".to_owned();
-        return Ok(vec![Finding::Wrong(format!("no pod has the label {LABEL}: no operator runs"), next)]);
+        return Ok(vec![Finding::Wrong(format!("no pod has the label {OPERATORS}: no operator runs"), next)]);
     }
     let mut findings = Vec::new();
     let mut namespaces = Vec::new();

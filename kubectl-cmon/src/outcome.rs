@@ -7,7 +7,7 @@ use configmonitor_operator::kube::error::{Cause, Error};
 
 /// Why a command does not succeed. A wrong command line is 2.
 #[derive(Debug)]
-pub(crate) enum Failure {
+pub enum Failure {
     /// 1.
     Failed(String),
     /// 3: a person must do something.

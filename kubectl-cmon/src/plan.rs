@@ -6,9 +6,11 @@ use std::sync::Arc;
 
 use configmonitor_operator::kube::ServerTime;
 use configmonitor_operator::kube::list::Selection;
+use configmonitor_operator::kube::transport::Transport;
 use configmonitor_operator::monitor::status::Status;
 use configmonitor_operator::monitor::{CONFIG_MONITORS, REQUEST};
 use jiff::Timestamp;
+use reqwest::Url;
 use serde_json::{Value, json};
 
 use crate::ambassador::Ambassador;
@@ -23,13 +25,14 @@ use crate::verdict::{message, reason};
 const SOME: u8 = 6;
 
 /// What would become of a ConfigMonitor.
-pub(crate) struct Outlook {
+pub struct Outlook {
     name: String,
     /// The status that would be written first.
     pub(crate) status: Status,
-    /// The pods that go first once the restart may begin, and the others.
-    first: Vec<String>,
-    later: Vec<String>,
+    /// The pods that go first once the restart may begin.
+    pub first: Vec<String>,
+    /// The others.
+    pub later: Vec<String>,
     /// Whether the restart may not begin yet.
     is_held: bool,
     /// The pods that are skipped, and why.
@@ -76,6 +79,7 @@ pub(crate) async fn run(options: &Options, ambassador: &Ambassador, plan: &Plan)
     }
     let objects: BTreeMap<String, Option<Value>> =
         changes.iter().filter_map(|change| change.object(&ambassador.namespace)).collect();
+    let own_pod = ambassador.operator().await?;
     let mut outlooks = Vec::new();
     for (name, (mut monitor, is_new)) in monitors {
         if plan.resume {
@@ -84,8 +88,14 @@ pub(crate) async fn run(options: &Options, ambassador: &Ambassador, plan: &Plan)
         if plan.restart {
             monitor["metadata"]["annotations"][REQUEST] = Timestamp::now().to_string().into();
         }
-        let premise = Premise { namespace: Arc::clone(&ambassador.namespace), monitor, objects: objects.clone(), now };
-        outlooks.push(look_ahead(ambassador, name, premise, is_new).await?);
+        let premise = Premise {
+            namespace: Arc::clone(&ambassador.namespace),
+            monitor,
+            objects: objects.clone(),
+            own_pod: own_pod.clone(),
+            now,
+        };
+        outlooks.push(look_ahead(ambassador.way(), name, premise, is_new).await?);
     }
     let count: usize = outlooks.iter().map(|outlook| outlook.first.len() + outlook.later.len()).sum();
     match plan.output {
@@ -111,21 +121,24 @@ pub(crate) async fn resumed(
 ) -> Result<Node, Failure> {
     remove(&mut monitor["spec"], &["suspend"]);
     let (namespace, objects) = (Arc::clone(&ambassador.namespace), BTreeMap::new());
-    let outlook = look_ahead(ambassador, name, Premise { namespace, monitor, objects, now }, false).await?;
+    let own_pod = ambassador.operator().await?;
+    let outlook =
+        look_ahead(ambassador.way(), name, Premise { namespace, monitor, objects, own_pod, now }, false).await?;
     Ok(node(&outlook))
 }
 
 /// Lets the operator act as things are; if it waits, without what it waits for; and without a budget, which shows all
 /// pods.
-pub(crate) async fn look_ahead(
-    ambassador: &Ambassador,
+///
+/// # Errors
+/// The API server cannot be read.
+pub async fn look_ahead(
+    (transport, base): (&Arc<dyn Transport>, &Url),
     name: String,
     premise: Premise,
     is_new: bool,
 ) -> Result<Outlook, Failure> {
-    let play = async |premise: &Premise| {
-        play(Arc::clone(&ambassador.transport), ambassador.base.clone(), premise.clone()).await
-    };
+    let play = async |premise: &Premise| play(Arc::clone(transport), base.clone(), premise.clone()).await;
     let now = play(&premise).await?;
     let status: Status = serde_json::from_value(now.monitor["status"].clone()).unwrap_or_default();
     let mut outlook = Outlook {

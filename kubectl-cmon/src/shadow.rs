@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use configmonitor_operator::controller::{self, Namespaces, Settings, Synced};
-use configmonitor_operator::kube::ServerTime;
 use configmonitor_operator::kube::client::Client;
 use configmonitor_operator::kube::transport::{Request, Response, Transport};
+use configmonitor_operator::kube::{ServerTime, Uid};
 use configmonitor_operator::metrics::Metrics;
 use configmonitor_operator::options::DISCOVER_EXCLUDE;
 use futures_util::future::BoxFuture;
@@ -38,14 +38,17 @@ const REQUESTS: usize = 32;
 
 /// What the operator would find.
 #[derive(Clone, Debug)]
-pub(crate) struct Premise {
-    pub(crate) namespace: Arc<str>,
+pub struct Premise {
+    /// The namespace of all of it.
+    pub namespace: Arc<str>,
     /// The only ConfigMonitor that there is, as JSON.
-    pub(crate) monitor: Value,
+    pub monitor: Value,
     /// Objects by path that are others than on the API server. None: it does not exist.
-    pub(crate) objects: BTreeMap<String, Option<Value>>,
+    pub objects: BTreeMap<String, Option<Value>>,
+    /// The operator's own pod, which it never deletes.
+    pub own_pod: Option<Uid>,
     /// The time on the API server.
-    pub(crate) now: ServerTime,
+    pub now: ServerTime,
 }
 
 /// What the operator would have done by the time at which it waits.
@@ -77,7 +80,7 @@ struct Shadow {
 
 /// Lets the operator act on this premise until it waits.
 pub(crate) async fn play(inner: Arc<dyn Transport>, base: Url, premise: Premise) -> Result<Deeds, Failure> {
-    let namespace = Arc::clone(&premise.namespace);
+    let (namespace, own_pod) = (Arc::clone(&premise.namespace), premise.own_pod.clone());
     let deeds = Deeds { monitor: premise.monitor.clone(), ..Deeds::default() };
     let state = State { premise, deeds, writes: 0, requests: 0, in_flight: 0, is_over: false };
     let state = Arc::new(Mutex::new(state));
@@ -88,7 +91,7 @@ pub(crate) async fn play(inner: Arc<dyn Transport>, base: Url, premise: Premise)
     elected.cancel();
     // The flags of the operator are not known.
     let excluded = DISCOVER_EXCLUDE.split(',').map(Arc::from).collect();
-    let settings = Settings { surges: true, excluded: Arc::new(excluded), ..Settings::default() };
+    let settings = Settings { own_pod, surges: true, excluded: Arc::new(excluded) };
     let run = controller::run(client, Namespaces::Named(vec![namespace]), settings, &synced, elected);
     let end = async {
         at_rest(&state).await;

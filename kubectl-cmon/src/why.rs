@@ -82,9 +82,10 @@ pub(crate) async fn run(ambassador: &Ambassador, why: &Why) -> Result<(), Failur
                 namespace: Arc::clone(&ambassador.namespace),
                 monitor: object,
                 objects: BTreeMap::new(),
+                own_pod: ambassador.operator().await?,
                 now: listed.at,
             };
-            let outlook = look_ahead(ambassador, monitor.metadata.name.to_string(), premise, false).await?;
+            let outlook = look_ahead(ambassador.way(), monitor.metadata.name.to_string(), premise, false).await?;
             parts.push(Node::leaf(match outlook.place_of(name) {
                 Some(place) => format!("{place}: {}", message(&outlook.status)),
                 None => format!("stays: {}", reason(&outlook.status)),

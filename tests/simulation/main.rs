@@ -17,6 +17,7 @@ mod exceptions;
 mod interruptions;
 mod labels;
 mod log;
+mod plans;
 mod player;
 mod references;
 mod runs;

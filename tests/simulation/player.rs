@@ -33,8 +33,8 @@ pub(crate) struct Played {
     pub(crate) moves: Vec<(u64, usize, Move)>,
 }
 
-struct Player<'a> {
-    cluster: Arc<Cluster>,
+pub(crate) struct Player<'a> {
+    pub(crate) cluster: Arc<Cluster>,
     /// The selectors and contents that `heal` restores.
     selected: Vec<Pods>,
     last_content: BTreeMap<&'static str, Values>,
@@ -46,54 +46,27 @@ struct Player<'a> {
 
 /// Plays a story to its end.
 pub(crate) fn play(story: &Story) -> Played {
-    // The operator draws from this generator, the network from its own.
-    fastrand::seed(story.seed);
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
-    let (cluster, moves) = runtime.block_on(async {
-        let named = |nth| if nth < story.both { &CONFIG_MAPS[..] } else { &CONFIG_MAPS[..1] };
-        let named: Vec<Named> = (0..story.monitors.len())
-            .map(|nth| Named {
-                config_maps: named(nth),
-                one_key: false,
-                discovers: false,
-                names_some: false,
-                excludes: false,
-            })
-            .collect();
-        let specs = story.monitors.iter().zip(&named).map(|((quiet, most), named)| {
-            let mut spec = Spec {
-                pod_selector: labels(Pods::All),
-                quiet_period_seconds: Some(*quiet),
-                max_unavailable: most.map(PodCount::in_spec),
-                ..Spec::default()
-            };
-            named.write(story, &mut spec);
-            spec
-        });
-        let mut network = Network::new(story.seed, story.page, story.deletions);
-        network.lease = story.replicas.then(Lease::default);
-        (network.namespaces, network.surges) = (story.namespaces, story.surges);
-        let Story { owners, pace, skew, lag, nodes, min_ready, status_lag, references, secret, optional, .. } = *story;
-        let setting = Setting { owners, pace, skew, lag, nodes, min_ready, status_lag, references, secret, optional };
-        let cluster = Cluster::new(ClusterState::new(specs.collect(), setting, network));
-        tokio::spawn(Arc::clone(&cluster).live());
-        let last_content = CONFIG_MAPS.map(|config_map| (config_map, [Some('a'); 2])).into();
-        let (selected, moves) = (vec![Pods::All; story.monitors.len()], Vec::new());
-        let mut player = Player { cluster: Arc::clone(&cluster), story, named, selected, last_content, moves };
-        start(&cluster, Process::First);
+    let (cluster, moves) = in_paused_time(story, async {
+        let mut player = Player::begin(story);
         for one in &story.moves {
-            let (ms, sent) = (cluster.now(), cluster.state().network.trace.len());
+            let (ms, sent) = (player.cluster.now(), player.cluster.state().network.trace.len());
             player.moves.push((ms, sent, *one));
             player.make(*one).await;
         }
         player.heal().await;
-        (cluster, player.moves)
+        (player.cluster, player.moves)
     });
-    drop(runtime);
     let ClusterState { mut ledger, network, .. } = cluster.into_state();
     ledger.improper.extend(network.sent_by_standbys.iter().map(|sent| format!("a standby has sent {sent}")));
     ledger.improper.extend(miscounted(&network));
     Played { ledger, trace: network.trace, moves }
+}
+
+pub(crate) fn in_paused_time<T>(story: &Story, plays: impl Future<Output = T>) -> T {
+    // The operator draws from this generator, the network from its own.
+    fastrand::seed(story.seed);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+    runtime.block_on(plays)
 }
 
 /// Compares the metrics of all processes with the answers that they received.
@@ -185,8 +158,45 @@ fn expressions(pods: Pods) -> Vec<LabelSelectorRequirement> {
     if pods == Pods::NotBack { vec![not_back] } else { Vec::new() }
 }
 
+impl<'a> Player<'a> {
+    /// Begins a story with one process.
+    pub(crate) fn begin(story: &'a Story) -> Self {
+        let named = |nth| if nth < story.both { &CONFIG_MAPS[..] } else { &CONFIG_MAPS[..1] };
+        let named: Vec<Named> = (0..story.monitors.len())
+            .map(|nth| Named {
+                config_maps: named(nth),
+                one_key: false,
+                discovers: false,
+                names_some: false,
+                excludes: false,
+            })
+            .collect();
+        let specs = story.monitors.iter().zip(&named).map(|((quiet, most), named)| {
+            let mut spec = Spec {
+                pod_selector: labels(Pods::All),
+                quiet_period_seconds: Some(*quiet),
+                max_unavailable: most.map(PodCount::in_spec),
+                ..Spec::default()
+            };
+            named.write(story, &mut spec);
+            spec
+        });
+        let mut network = Network::new(story.seed, story.page, story.deletions);
+        network.lease = story.replicas.then(Lease::default);
+        (network.namespaces, network.surges) = (story.namespaces, story.surges);
+        let Story { owners, pace, skew, lag, nodes, min_ready, status_lag, references, secret, optional, .. } = *story;
+        let setting = Setting { owners, pace, skew, lag, nodes, min_ready, status_lag, references, secret, optional };
+        let cluster = Cluster::new(ClusterState::new(specs.collect(), setting, network));
+        tokio::spawn(Arc::clone(&cluster).live());
+        let last_content = CONFIG_MAPS.map(|config_map| (config_map, [Some('a'); 2])).into();
+        let (selected, moves) = (vec![Pods::All; story.monitors.len()], Vec::new());
+        start(&cluster, Process::First);
+        Self { cluster, story, named, selected, last_content, moves }
+    }
+}
+
 impl Player<'_> {
-    async fn make(&mut self, one: Move) {
+    pub(crate) async fn make(&mut self, one: Move) {
         match one {
             Move::Start(process) => start(&self.cluster, process),
             Move::Crash(process) => kill(&self.cluster, process),

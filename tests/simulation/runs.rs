@@ -16,7 +16,7 @@ use simulated_cluster::network::{Fate, RequestKind};
 use simulated_cluster::state::{Owners, Pace};
 
 /// The default of `STORIES`, the number of stories: fewer in a build without optimization.
-const STORIES: u64 = if cfg!(debug_assertions) { 400 } else { 20_000 };
+pub(crate) const STORIES: u64 = if cfg!(debug_assertions) { 400 } else { 20_000 };
 
 /// The default of `DEPTH`: all small stories of up to this many moves are played.
 const DEPTH: u64 = if cfg!(debug_assertions) { 1 } else { 2 };
@@ -36,7 +36,7 @@ struct Tally {
     exceptions: BTreeMap<Exception, u64>,
 }
 
-fn variable(name: &str, usual: u64) -> u64 {
+pub(crate) fn variable(name: &str, usual: u64) -> u64 {
     std::env::var(name).map_or(usual, |value| value.parse().expect("a number"))
 }
 

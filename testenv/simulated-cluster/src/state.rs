@@ -29,7 +29,7 @@ pub(crate) const DEPLOYMENT: &str = "web";
 pub(crate) const REPLICA_SETS: [(&str, &str); 2] = [("web-a", "a"), ("web-b", "b")];
 /// The label in an owner's selector.
 pub(crate) const OWNER: &str = "owner";
-pub(crate) const OWN_POD: &str = "uid-0";
+pub const OWN_POD: &str = "uid-0";
 /// The default grace period of a pod, in seconds.
 pub(crate) const GRACE: u64 = 30;
 /// The time at which a story begins, in milliseconds. The first pods have existed for long.

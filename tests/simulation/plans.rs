@@ -1,0 +1,110 @@
+//! `kubectl cmon plan` says before a restart which pods the operator then deletes, and which of them first.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use configmonitor_operator::kube::client::Client;
+use configmonitor_operator::kube::list::Selection;
+use configmonitor_operator::kube::transport::Transport;
+use configmonitor_operator::metrics::Metrics;
+use configmonitor_operator::monitor::CONFIG_MONITORS;
+use fastrand::Rng;
+use kubectl_cmon::plan::look_ahead;
+use kubectl_cmon::shadow::Premise;
+use serde_json::Value;
+use simulated_cluster::NAMESPACE;
+use simulated_cluster::cluster::Cluster;
+use simulated_cluster::network::Process;
+use simulated_cluster::processes::start;
+use simulated_cluster::state::{OWN_POD, Owners, Pace, References};
+use simulated_cluster::transport::Connection;
+use tokio::time::sleep;
+use tokio_util::sync::CancellationToken;
+
+use crate::examples::{OTHER, SETTINGS, spec};
+use crate::player::{Player, in_paused_time};
+use crate::runs::{STORIES, variable};
+use crate::story::Move::{self, Edit as EditContent, RequestRestart, Scale, Stop, Wait};
+use crate::story::{AT_ONCE, Edit, PodCount, Pods, Story};
+
+/// Pods come and go within this time.
+const CALM: Move = Wait(60_000);
+
+/// Draws a settled ConfigMonitor, and what happens while the operator is away.
+fn story(seed: u64) -> Story {
+    let mut rng = Rng::with_seed(seed);
+    let mut one_of = |edits: &[Edit]| spec(edits[rng.usize(..edits.len())]);
+    let one = PodCount::Pods(1);
+    let before = [
+        one_of(&[Edit::Discover(true), Edit::Referring(true), Edit::Touch, Edit::Both]),
+        one_of(&[Edit::Canary(Some((one, 5))), Edit::Canary(None), Edit::MaxTotal(Some(PodCount::Pods(2)))]),
+        one_of(&[Edit::Select(Pods::All), Edit::Select(Pods::Front), Edit::Select(Pods::NotBack)]),
+        one_of(&[Edit::Evict(true), Edit::RestartUnmanaged(true), Edit::MinReady(2), Edit::Touch]),
+        CALM,
+        Stop(Process::First),
+    ];
+    let mut moves = before.to_vec();
+    for _ in 0..rng.usize(1..4) {
+        moves.push(match rng.usize(..6) {
+            0..3 => EditContent(if rng.bool() { SETTINGS } else { OTHER }, 'b'),
+            3 => Move::KillPod(rng.usize(..6)),
+            4 => Scale(rng.usize(..3), rng.usize(1..4)),
+            _ => RequestRestart(0, 'x'),
+        });
+    }
+    moves.push(CALM);
+    let budgets = [AT_ONCE, Some(PodCount::Pods(1)), Some(PodCount::Percent("40%")), None];
+    let monitors = vec![([0, 3][rng.usize(..2)], budgets[rng.usize(..4)])];
+    let references = [References::Both, References::ByPod, References::ByOwner][rng.usize(..3)];
+    let owners = if rng.bool() { Owners::Usual } else { Owners::Odd };
+    let pace = Pace { creation: 50, readiness: 300, termination: 200 };
+    Story { seed, references, owners, ..Story::plain(monitors, pace, moves) }
+}
+
+/// Returns the pods that a plan names, first and later.
+async fn planned(cluster: &Arc<Cluster>) -> (Vec<String>, Vec<String>) {
+    let life = cluster.state().network.begin_life(Process::Second);
+    let transport: Arc<dyn Transport> = Arc::new(Connection { cluster: Arc::clone(cluster), life });
+    let base = "http://api".parse().unwrap();
+    let metrics: Arc<Metrics> = Arc::default();
+    let client =
+        Client::new(Box::new(Arc::clone(&transport)), Clone::clone(&base), 1, 1, metrics, CancellationToken::new());
+    let all = Selection { resource: CONFIG_MONITORS, labels: None, fields: None, metadata_only: false };
+    let mut listed = client.within(&NAMESPACE.into()).list(&all, None, |monitor: Value| monitor).await.unwrap();
+    let (namespace, monitor, objects) = (NAMESPACE.into(), listed.items.remove(0), BTreeMap::new());
+    let premise = Premise { namespace, monitor, objects, own_pod: Some(OWN_POD.into()), now: listed.at };
+    let outlook = look_ahead((&transport, &base), "monitor-0".to_owned(), premise, false).await.unwrap();
+    (outlook.first, outlook.later)
+}
+
+#[test]
+fn a_plan_names_the_pods_that_the_operator_then_deletes() {
+    // A plan plays the operator up to three times, and the story once more.
+    let (stories, first) = (variable("STORIES", STORIES) / 10, variable("SEED", 0));
+    let (mut some, mut waves) = (0, 0);
+    for seed in first..first + stories {
+        let story = story(seed);
+        in_paused_time(&story, async {
+            let mut player = Player::begin(&story);
+            for one in &story.moves {
+                player.make(*one).await;
+            }
+            let cluster = &player.cluster;
+            let (first, later) = planned(cluster).await;
+            let names: BTreeMap<usize, String> =
+                cluster.state().pods.iter().map(|pod| (pod.id, pod.name.to_string())).collect();
+            start(cluster, Process::First);
+            sleep(Duration::from_secs(600)).await;
+            let state = cluster.state();
+            let deleted: Vec<&String> = state.ledger.deletions.iter().filter_map(|its| names.get(&its.pod)).collect();
+            let all: BTreeSet<&String> = first.iter().chain(&later).collect();
+            assert_eq!(deleted.iter().copied().collect::<BTreeSet<_>>(), all, "{story:?}");
+            let wave: BTreeSet<&String> = deleted.iter().copied().take(first.len()).collect();
+            assert_eq!(wave, first.iter().collect(), "{story:?}");
+            some += u64::from(!all.is_empty());
+            waves += u64::from(!later.is_empty());
+        });
+    }
+    assert!(some * 2 > stories && waves * 4 > stories, "{some} plans of {stories} have pods, {waves} several waves");
+}
