@@ -20,6 +20,7 @@ use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
 use tokio_util::sync::CancellationToken;
 
+use crate::monitors::all;
 use crate::options::Options;
 use crate::outcome::Failure;
 
@@ -46,8 +47,7 @@ pub(crate) struct Ambassador {
 impl Ambassador {
     /// Returns the operator's pod, if it runs in the namespace, and no other does.
     pub(crate) async fn operator(&self) -> Result<Option<Uid>, Failure> {
-        let labels = Some(OPERATORS.to_owned());
-        let its = Selection { resource: PODS, labels, fields: None, metadata_only: false };
+        let its = Selection { labels: Some(OPERATORS.to_owned()), ..all(PODS) };
         let its = self.client.within(&self.namespace).list(&its, None, |pod: Pod| pod.uid).await?.items;
         Ok(<[Uid; 1]>::try_from(its).ok().map(|[only]| only))
     }

@@ -4,6 +4,7 @@ mod reloader;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use configmonitor_operator::kube::error::{Cause, Error};
 use configmonitor_operator::kube::list::Selection;
 use configmonitor_operator::kube::{CONFIG_MAPS, Resource};
 use configmonitor_operator::monitor::content::Kind;
@@ -14,6 +15,7 @@ use self::reloader::{Annotations, Settings, Workload};
 use crate::ambassador::Ambassador;
 use crate::create::{references, strategy, yaml};
 use crate::manifests;
+use crate::monitors::all;
 use crate::options::{Convert, Options, WORKLOADS};
 use crate::outcome::Failure;
 use crate::request::SUSPENDED_AT;
@@ -27,7 +29,11 @@ const BATCH: [Resource; 2] = [
 ];
 
 pub(crate) async fn run(options: &Options, ambassador: &Ambassador, convert: &Convert) -> Result<(), Failure> {
-    let settings = settings(ambassador).await?;
+    let (settings, is_guess) = match settings(ambassador).await {
+        Err(Error { cause: Cause::Forbidden(_), .. }) => (Ok(Settings::default()), true),
+        answer => (answer?, false),
+    };
+    let settings = settings.map_err(|error| Failure::Failed(format!("Reloader's settings: {error}")))?;
     let namespace = &*ambassador.namespace;
     let mut objects = of_cluster(ambassador).await?;
     let workloads = match &convert.filename {
@@ -41,6 +47,7 @@ pub(crate) async fn run(options: &Options, ambassador: &Ambassador, convert: &Co
     };
     let existing: BTreeMap<SourceName, Annotations> = objects.iter().filter_map(source).collect();
     let mut notes = settings.notes();
+    notes.extend(is_guess.then(|| "Reloader's settings may not be read: its defaults count".to_owned()));
     for object in workloads {
         let (kind, name) = (text(&object["kind"]), text(&object["metadata"]["name"]));
         let is_of = |resource: &&Resource| resource.kind == kind;
@@ -84,21 +91,20 @@ pub(crate) async fn run(options: &Options, ambassador: &Ambassador, convert: &Co
 }
 
 /// Reads Reloader's settings: from its ConfigMap, or else from its arguments.
-async fn settings(ambassador: &Ambassador) -> Result<Settings, Failure> {
-    let labels = Some(META_INFO.to_owned());
-    let said = Selection { resource: CONFIG_MAPS, labels, fields: None, metadata_only: false };
+async fn settings(ambassador: &Ambassador) -> Result<serde_json::Result<Settings>, Error> {
+    let said = Selection { labels: Some(META_INFO.to_owned()), ..all(CONFIG_MAPS) };
     let said = ambassador.client.list(&said, None, |object: Value| text(&object["data"][SETTINGS])).await?;
     if let Some(said) = said.items.first() {
-        return serde_json::from_str(said).map_err(|error| Failure::Failed(format!("Reloader's settings: {error}")));
+        return Ok(serde_json::from_str(said));
     }
-    let all = Selection { resource: WORKLOADS[0], labels: None, fields: None, metadata_only: false };
     let of_reloader = |deployment: Value| {
         let containers = deployment["spec"]["template"]["spec"]["containers"].as_array()?;
         let its = containers.iter().find(|its| text(&its["image"]).contains("reloader"))?;
         Some(its["args"].as_array().into_iter().flatten().map(text).collect::<Vec<_>>())
     };
-    let arguments = ambassador.client.list(&all, None, of_reloader).await?.items.into_iter().flatten().next();
-    Ok(arguments.map_or_else(Settings::default, |arguments| Settings::of_arguments(&arguments)))
+    let deployments = ambassador.client.list(&all(WORKLOADS[0]), None, of_reloader).await?;
+    let arguments = deployments.items.into_iter().flatten().next();
+    Ok(Ok(arguments.map_or_else(Settings::default, |arguments| Settings::of_arguments(&arguments))))
 }
 
 /// Lists what matters in the namespace. Of ConfigMaps and Secrets that is their metadata.
@@ -107,7 +113,7 @@ async fn of_cluster(ambassador: &Ambassador) -> Result<Vec<Value>, Failure> {
     let sources = [Kind::ConfigMap, Kind::Secret].map(|kind| (kind.resource(), true));
     let mut objects = Vec::new();
     for (resource, metadata_only) in WORKLOADS.iter().chain(&BATCH).map(|its| (*its, false)).chain(sources) {
-        let all = Selection { resource, labels: None, fields: None, metadata_only };
+        let all = Selection { metadata_only, ..all(resource) };
         // Objects of a list do not say their kind.
         let with_kind = |mut object: Value| {
             object["kind"] = resource.kind.into();

@@ -3,12 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use configmonitor_operator::kube::client::Client;
-use configmonitor_operator::kube::list::Selection;
 use configmonitor_operator::monitor::source::SourceName;
 use serde_json::Value;
 
 use crate::create::references;
-use crate::monitors::Monitor;
+use crate::monitors::{Monitor, all};
 use crate::options::WORKLOADS;
 use crate::outcome::Failure;
 use crate::text::Node;
@@ -35,8 +34,7 @@ struct Workload {
 pub(crate) async fn run(client: &Client) -> Result<(), Failure> {
     let mut workloads = Vec::new();
     for resource in WORKLOADS {
-        let all = Selection { resource, labels: None, fields: None, metadata_only: false };
-        let listed = client.list(&all, None, |object: Value| object).await?;
+        let listed = client.list(&all(resource), None, |object: Value| object).await?;
         // What a Deployment owns is the Deployment's.
         let own = listed.items.iter().filter(|object| object["metadata"]["ownerReferences"].is_null());
         for object in own {

@@ -12,7 +12,7 @@ use serde_json::Value;
 use tokio::io::AsyncWriteExt;
 
 use crate::ambassador::{Ambassador, OPERATORS, kubectl};
-use crate::monitors::Monitor;
+use crate::monitors::{Monitor, all};
 use crate::options::Options;
 use crate::outcome::Failure;
 use crate::verdict::{message, reason};
@@ -95,9 +95,8 @@ async fn schema(options: &Options, ambassador: &Ambassador) -> Result<Finding, F
 
 /// Looks at the operator's pods, and at the Lease of several.
 async fn operator(ambassador: &Ambassador) -> Result<Vec<Finding>, Failure> {
-    let labels = Some(OPERATORS.to_owned());
-    let all = Selection { resource: PODS, labels, fields: None, metadata_only: false };
-    let pods = match or_unknown(ambassador.client.list(&all, None, |pod: Value| pod).await)? {
+    let its = Selection { labels: Some(OPERATORS.to_owned()), ..all(PODS) };
+    let pods = match or_unknown(ambassador.client.list(&its, None, |pod: Value| pod).await)? {
         Ok(pods) => pods,
         Err(unknown) => return Ok(vec![unknown]),
     };

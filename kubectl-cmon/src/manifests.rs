@@ -6,6 +6,7 @@ use configmonitor_operator::monitor::source::SourceName;
 use serde_json::{Value, json};
 
 use crate::ambassador::kubectl;
+use crate::monitors::Monitor;
 use crate::options::{Options, source};
 use crate::outcome::Failure;
 
@@ -27,6 +28,15 @@ pub(crate) enum Change {
 impl Change {
     pub(crate) fn delete(name: SourceName) -> Self {
         Self::Source { name, object: None }
+    }
+
+    /// Returns whether this may matter to a ConfigMonitor.
+    pub(crate) fn concerns(&self, monitor: &Monitor) -> bool {
+        match self {
+            Self::Source { name, .. } => monitor.has(name),
+            Self::Monitor(edited) => edited["metadata"]["name"] == *monitor.metadata.name,
+            Self::Template(_) | Self::Other => false,
+        }
     }
 
     /// Returns the object with its path, if it is a source.

@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use configmonitor_operator::kube::Resource;
 use configmonitor_operator::kube::client::Client;
 use configmonitor_operator::kube::error::{Cause, Error};
-use configmonitor_operator::kube::list::Selection;
+use configmonitor_operator::kube::list::{List, Selection};
 use configmonitor_operator::kube::objects::DataObject;
 use configmonitor_operator::monitor::content::ContentHash;
 use configmonitor_operator::monitor::source::SourceName;
@@ -28,6 +29,11 @@ pub(crate) struct Monitor {
 /// The content of each source as of now, under the keys that the status has recorded. None: it does not exist.
 pub(crate) type Contents = BTreeMap<SourceName, Option<ContentHash>>;
 
+/// Selects all objects of a resource.
+pub(crate) fn all(resource: Resource) -> Selection {
+    Selection { resource, labels: None, fields: None, metadata_only: false }
+}
+
 impl Monitor {
     fn new(ConfigMonitor { metadata, spec, status }: ConfigMonitor) -> Self {
         let policy = Policy::of(spec.as_deref());
@@ -46,6 +52,11 @@ impl Monitor {
         Ok(Self::new(client.get::<ConfigMonitor>(CONFIG_MONITORS, name).await?.value))
     }
 
+    /// Reads all of the namespace as JSON.
+    pub(crate) async fn objects(client: &Client) -> Result<List<Value>, Error> {
+        client.list(&all(CONFIG_MONITORS), None, |monitor| monitor).await
+    }
+
     /// Reads all of the namespace, or of all namespaces.
     pub(crate) async fn all(client: &Client) -> Result<Vec<Self>, Failure> {
         let mut all = Vec::new();
@@ -55,8 +66,7 @@ impl Monitor {
 
     /// Reads them a page at a time.
     pub(crate) async fn each(client: &Client, mut see: impl FnMut(Self)) -> Result<(), Failure> {
-        let all = Selection { resource: CONFIG_MONITORS, labels: None, fields: None, metadata_only: false };
-        client.list(&all, None, |monitor| see(Self::new(monitor))).await?;
+        client.list(&all(CONFIG_MONITORS), None, |monitor| see(Self::new(monitor))).await?;
         Ok(())
     }
 

@@ -64,7 +64,7 @@ pub(crate) struct Options {
     name = "kubectl-cmon",
     disable_help_subcommand = true,
     after_help = "Exit codes: 0 done, 1 failed, 2 wrong usage, 3 a person must do something, 4 timeout, 5 held by a window, an \
-                  interval or spec.suspend. All flags of `kubectl options` are passed on to kubectl."
+                  interval or spec.suspend, 6 a plan has pods. All flags of `kubectl options` are passed on to kubectl."
 )]
 struct CommandLine {
     /// The namespace; by default that of the kubeconfig.

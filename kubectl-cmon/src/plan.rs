@@ -5,22 +5,25 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use configmonitor_operator::kube::ServerTime;
-use configmonitor_operator::kube::list::Selection;
 use configmonitor_operator::kube::transport::Transport;
+use configmonitor_operator::monitor::REQUEST;
 use configmonitor_operator::monitor::status::Status;
-use configmonitor_operator::monitor::{CONFIG_MONITORS, REQUEST};
+use futures_util::stream::{self, StreamExt, TryStreamExt};
 use jiff::Timestamp;
 use reqwest::Url;
 use serde_json::{Value, json};
 
 use crate::ambassador::Ambassador;
 use crate::manifests::{self, Change};
+use crate::monitors::Monitor;
 use crate::options::{Format, Options, Plan};
 use crate::outcome::Failure;
 use crate::shadow::{Deeds, Premise, play};
 use crate::text::Node;
 use crate::verdict::{message, reason};
 
+/// ConfigMonitors that are played at a time.
+const AT_ONCE: usize = 8;
 /// The exit code if there are pods to restart.
 const SOME: u8 = 6;
 
@@ -48,12 +51,15 @@ pub(crate) async fn run(options: &Options, ambassador: &Ambassador, plan: &Plan)
     let deleted = plan.delete.iter().cloned().map(Change::delete).collect::<Vec<_>>();
     let changes: Vec<Change> = changes.into_iter().chain(deleted).collect();
     let client = ambassador.client.within(&ambassador.namespace);
-    let all = Selection { resource: CONFIG_MONITORS, labels: None, fields: None, metadata_only: false };
-    let listed = client.list(&all, None, |monitor: Value| monitor).await?;
+    let listed = Monitor::objects(&client).await?;
     let now = plan.at.unwrap_or(listed.at);
     let mut monitors: BTreeMap<String, (Value, bool)> = BTreeMap::new();
-    for monitor in listed.items {
-        monitors.insert(name_of(&monitor), (monitor, false));
+    for object in listed.items {
+        // What is planned for a file or a deletion is what comes of that.
+        let monitor = Monitor::of(&object)?;
+        if changes.is_empty() || plan.name.is_some() || changes.iter().any(|change| change.concerns(&monitor)) {
+            monitors.insert(name_of(&object), (object, false));
+        }
     }
     let mut rollouts = Vec::new();
     for change in &changes {
@@ -61,8 +67,7 @@ pub(crate) async fn run(options: &Options, ambassador: &Ambassador, plan: &Plan)
             Change::Monitor(monitor) => {
                 let name = name_of(monitor);
                 let known = monitors.get(&name).map(|(known, _)| known);
-                let status = known.map(|known| known["status"].clone());
-                let is_new = known.is_none();
+                let (is_new, status) = (known.is_none(), known.map(|known| known["status"].clone()));
                 let mut edited = monitor.clone();
                 edited["status"] = status.unwrap_or_default();
                 monitors.insert(name, (edited, is_new));
@@ -80,8 +85,7 @@ pub(crate) async fn run(options: &Options, ambassador: &Ambassador, plan: &Plan)
     let objects: BTreeMap<String, Option<Value>> =
         changes.iter().filter_map(|change| change.object(&ambassador.namespace)).collect();
     let own_pod = ambassador.operator().await?;
-    let mut outlooks = Vec::new();
-    for (name, (mut monitor, is_new)) in monitors {
+    let plays = monitors.into_iter().map(|(name, (mut monitor, is_new))| {
         if plan.resume {
             remove(&mut monitor["spec"], &["suspend"]);
         }
@@ -95,8 +99,9 @@ pub(crate) async fn run(options: &Options, ambassador: &Ambassador, plan: &Plan)
             own_pod: own_pod.clone(),
             now,
         };
-        outlooks.push(look_ahead(ambassador.way(), name, premise, is_new).await?);
-    }
+        look_ahead(ambassador.way(), name, premise, is_new)
+    });
+    let outlooks: Vec<Outlook> = stream::iter(plays).buffered(AT_ONCE).try_collect().await?;
     let count: usize = outlooks.iter().map(|outlook| outlook.first.len() + outlook.later.len()).sum();
     match plan.output {
         Some(Format::Json) => println!("{:#}", Value::Array(outlooks.iter().map(object).collect())),
@@ -139,7 +144,8 @@ pub async fn look_ahead(
     is_new: bool,
 ) -> Result<Outlook, Failure> {
     let play = async |premise: &Premise| play(Arc::clone(transport), base.clone(), premise.clone()).await;
-    let now = play(&premise).await?;
+    // Its first content is the baseline, and a request is older than that.
+    let now = if is_new { Deeds::default() } else { play(&premise).await? };
     let status: Status = serde_json::from_value(now.monitor["status"].clone()).unwrap_or_default();
     let mut outlook = Outlook {
         name,
@@ -151,7 +157,7 @@ pub async fn look_ahead(
         is_new,
     };
     let is_pending = outlook.status.restart.is_some() || !now.pods.is_empty() || asks(&premise);
-    if !is_pending {
+    if is_new || !is_pending {
         return Ok(outlook);
     }
     let free = without_gates(&premise);

@@ -3,13 +3,13 @@
 use std::io::{self, Write as _};
 
 use configmonitor_operator::kube::client::Client;
-use configmonitor_operator::kube::list::Selection;
 use configmonitor_operator::monitor::{CONFIG_MONITORS, REQUEST};
 use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::ambassador::Ambassador;
+use crate::monitors::Monitor;
 use crate::options::{Change, Named, Resume};
 use crate::outcome::Failure;
 use crate::plan;
@@ -82,8 +82,7 @@ pub(crate) async fn resume(ambassador: &Ambassador, resume: &Resume) -> Result<(
 /// Returns what was suspended by hand, once somebody has agreed to what it restarts.
 async fn suspended(ambassador: &Ambassador, resume: &Resume) -> Result<Vec<String>, Failure> {
     let client = ambassador.client.within(&ambassador.namespace);
-    let all = Selection { resource: CONFIG_MONITORS, labels: None, fields: None, metadata_only: false };
-    let listed = client.list(&all, None, |monitor: Value| monitor).await?;
+    let listed = Monitor::objects(&client).await?;
     let is_by_hand = |monitor: &Value| monitor["metadata"]["annotations"][SUSPENDED_AT].is_string();
     let by_hand: Vec<Value> = listed.items.into_iter().filter(is_by_hand).collect();
     let name_of = |monitor: &Value| monitor["metadata"]["name"].as_str().unwrap_or_default().to_owned();

@@ -4,15 +4,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use configmonitor_operator::kube::error::{Cause, Error};
-use configmonitor_operator::kube::list::Selection;
 use configmonitor_operator::kube::{PODS, Resource, ServerTime};
-use configmonitor_operator::monitor::CONFIG_MONITORS;
 use configmonitor_operator::monitor::status::Entry;
 use serde::Deserialize;
 use serde_json::Value;
 
 use crate::ambassador::Ambassador;
-use crate::monitors::Monitor;
+use crate::monitors::{Monitor, all};
 use crate::options::{WORKLOADS, Why};
 use crate::outcome::Failure;
 use crate::plan::look_ahead;
@@ -47,8 +45,7 @@ pub(crate) async fn run(ambassador: &Ambassador, why: &Why) -> Result<(), Failur
         }
         Err(error) => return Err(error.into()),
     };
-    let all = Selection { resource: CONFIG_MONITORS, labels: None, fields: None, metadata_only: false };
-    let listed = client.list(&all, None, |monitor: Value| monitor).await?;
+    let listed = Monitor::objects(&client).await?;
     let mut nodes = Vec::new();
     for object in listed.items {
         let monitor: Monitor = Monitor::of(&object)?;
@@ -118,8 +115,7 @@ async fn owner_of(ambassador: &Ambassador, pod: &str) -> Result<(String, BTreeMa
     let client = ambassador.client.within(&ambassador.namespace);
     let mut owners = Vec::new();
     for resource in WORKLOADS {
-        let all = Selection { resource, labels: None, fields: None, metadata_only: false };
-        let named = client.list(&all, None, |object: Value| (resource, object)).await?;
+        let named = client.list(&all(resource), None, |object: Value| (resource, object)).await?;
         let is_it = |(_, object): &(Resource, Value)| {
             let name = object["metadata"]["name"].as_str().unwrap_or_default();
             pod.strip_prefix(name).is_some_and(|rest| rest.starts_with('-'))

@@ -253,18 +253,17 @@ async fn whoever_asks_gets_a_restart_without_a_change() {
 }
 
 #[tokio::test]
-async fn the_script_for_ci_returns_once_the_pods_run_with_every_edit_of_the_file() {
+async fn a_pipeline_waits_for_every_edit_of_the_file_or_fails_and_says_why() {
     let mut kitchen = Kitchen::with(&[(SHOP, 2)]).await;
     let section = Section::of("docs/recipes.md", "Wait in CI").unwrap();
-    let [script, call, reason] =
-        ["#!/bin/sh\n", "wait.sh ", "kubectl wait "].map(|beginning| section.step(beginning).unwrap());
-    fs::write(kitchen.reader.file("wait.sh"), &script.command).unwrap();
-    script.record_run();
     let secret = json!({"metadata": {"name": "shop-tls"}, "stringData": {"tls.key": "one"}});
     kitchen.ns.create("secrets", secret).await;
-    kitchen.run("chmod +x wait.sh && kubectl apply -f configmonitor-operator/deploy/secrets/role/role.yml").await;
     let sources = json!([{"configMap": {"name": "shop-config"}}, {"secret": {"name": "shop-tls"}}]);
     kitchen.ns.create_monitor(SHOP, json!({"configMap": null, "sources": sources, "podSelector": {"app": SHOP}})).await;
+    kitchen.ns.settled(SHOP, "Forbidden").await;
+    let failure = kitchen.reader.run("kubectl cmon wait shop").await.unwrap_err().to_string();
+    assert!(failure.contains("grant the operator the right to"), "{failure}");
+    kitchen.run("kubectl apply -f configmonitor-operator/deploy/secrets/role/role.yml").await;
     kitchen.run("kubectl wait configmonitor/shop --for=condition=Ready --timeout=3m").await;
     let before = kitchen.ns.pods(SHOP_PODS).await;
     let file = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: shop-config}\ndata: {app.cfg: two}\n---\n\
@@ -279,26 +278,11 @@ async fn the_script_for_ci_returns_once_the_pods_run_with_every_edit_of_the_file
         })
         .await
         .unwrap();
-        // Ready is that of the earlier content, and does not end the script.
+        // Ready is that of the earlier content, and ends nothing.
         sleep(Duration::from_secs(3)).await;
         kitchen.operator.process().resume().unwrap();
     };
-    tokio::join!(kitchen.reader.follow([call, reason]), goes_on);
+    tokio::join!(kitchen.reader.follow(section.steps()), goes_on);
     let after = kitchen.ns.pods(SHOP_PODS).await;
     assert!(after.len() == 2 && after.keys().all(|pod| !before.contains_key(pod)), "{after:?}");
-}
-
-#[tokio::test]
-async fn the_script_for_ci_fails_and_says_why_once_a_person_must_act() {
-    let mut kitchen = Kitchen::with(&[(SHOP, 2)]).await;
-    let page = fs::read_to_string(file("docs/recipes.md")).unwrap();
-    fs::write(kitchen.reader.file("wait.sh"), &blocks(&page, "sh")[0]).unwrap();
-    // The operator may not read Secrets here.
-    let sources = json!([{"configMap": {"name": "shop-config"}}, {"secret": {"name": "shop-tls"}}]);
-    kitchen.ns.create_monitor(SHOP, json!({"configMap": null, "sources": sources, "podSelector": {"app": SHOP}})).await;
-    kitchen.ns.settled(SHOP, "Forbidden").await;
-    let config_map = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: shop-config}\ndata: {app.cfg: two}\n";
-    fs::write(kitchen.reader.file("shop.yml"), config_map).unwrap();
-    let failure = kitchen.reader.run("sh wait.sh shop.yml shop").await.unwrap_err().to_string();
-    assert!(failure.contains("Stalled: grant the operator the right to"), "{failure}");
 }
