@@ -2,6 +2,8 @@
 
 mod reloader;
 
+pub(crate) use self::reloader::CHECKSUM;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use configmonitor_operator::kube::error::{Cause, Error};
@@ -15,10 +17,11 @@ use self::reloader::{Annotations, Settings, Workload};
 use crate::ambassador::Ambassador;
 use crate::create::{references, strategy, yaml};
 use crate::manifests;
-use crate::monitors::all;
+use crate::monitors::{Monitor, all, name_of};
 use crate::options::{Convert, Options, WORKLOADS};
 use crate::outcome::Failure;
 use crate::request::SUSPENDED_AT;
+use crate::text::print;
 
 /// The label and the key of the ConfigMap in which Reloader says its settings.
 const META_INFO: &str = "reloader.stakater.com/meta-info=reloader";
@@ -45,6 +48,13 @@ pub(crate) async fn run(options: &Options, ambassador: &Ambassador, convert: &Co
         }
         None => objects.clone(),
     };
+    if settings.ignores(namespace) {
+        return Err(Failure::Failed(format!(
+            "Reloader ignores namespace {namespace:?}, so that there is nothing to convert"
+        )));
+    }
+    let client = ambassador.client.within(&ambassador.namespace);
+    let mut names: BTreeSet<String> = Monitor::objects(&client).await?.items.iter().map(name_of).collect();
     let existing: BTreeMap<SourceName, Annotations> = objects.iter().filter_map(source).collect();
     let mut notes = settings.notes();
     notes.extend(is_guess.then(|| "Reloader's settings may not be read: its defaults count".to_owned()));
@@ -56,7 +66,11 @@ pub(crate) async fn run(options: &Options, ambassador: &Ambassador, convert: &Co
         {
             notes.push(format!("{kind}/{name}: pods of Jobs are not restarted"));
         }
-        let Some(resource) = WORKLOADS.iter().find(is_of).filter(|_| object["metadata"]["ownerReferences"].is_null())
+        let Some(resource) = WORKLOADS
+            .iter()
+            .filter(|its| its.kind != "ReplicaSet")
+            .find(is_of)
+            .filter(|_| object["metadata"]["ownerReferences"].is_null())
         else {
             continue;
         };
@@ -84,7 +98,13 @@ pub(crate) async fn run(options: &Options, ambassador: &Ambassador, convert: &Co
         fields.extend(strategy(*resource, &object["spec"]));
         fields.push(("suspend", json!(true)));
         // As if `kubectl cmon suspend` had done it, so that `resume --all` finds it.
-        println!("---\n{}", yaml(&name, &[(SUSPENDED_AT, "before the move")], &fields).trim_end());
+        let with_kind = format!("{name}-{}", kind.to_lowercase());
+        let of_monitor = if names.contains(&name) { with_kind } else { name.clone() };
+        if of_monitor != name {
+            notes.push(format!("{kind}/{name}: its ConfigMonitor is {of_monitor}, as there is another {name}"));
+        }
+        print(format_args!("---\n{}", yaml(&of_monitor, &[(SUSPENDED_AT, "before the move")], &fields)))?;
+        names.insert(of_monitor);
     }
     notes.iter().for_each(|note| eprintln!("note: {note}"));
     Ok(())
@@ -99,7 +119,7 @@ async fn settings(ambassador: &Ambassador) -> Result<serde_json::Result<Settings
     }
     let of_reloader = |deployment: Value| {
         let containers = deployment["spec"]["template"]["spec"]["containers"].as_array()?;
-        let its = containers.iter().find(|its| text(&its["image"]).contains("reloader"))?;
+        let its = containers.iter().find(|its| text(&its["image"]).contains("stakater/reloader"))?;
         Some(its["args"].as_array().into_iter().flatten().map(text).collect::<Vec<_>>())
     };
     let deployments = ambassador.client.list(&all(WORKLOADS[0]), None, of_reloader).await?;

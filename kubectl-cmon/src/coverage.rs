@@ -6,11 +6,12 @@ use configmonitor_operator::kube::client::Client;
 use configmonitor_operator::monitor::source::SourceName;
 use serde_json::Value;
 
+use crate::convert::CHECKSUM;
 use crate::create::references;
 use crate::monitors::{Monitor, all};
 use crate::options::WORKLOADS;
 use crate::outcome::Failure;
-use crate::text::Node;
+use crate::text::{Node, print};
 
 /// The beginnings of annotations by which other tools restart pods when content changes.
 const OTHERS: [(&str, &str); 4] = [
@@ -19,8 +20,8 @@ const OTHERS: [(&str, &str); 4] = [
     ("secret.reloader.stakater.com/", "Reloader"),
     ("wave.pusher.com/", "wave"),
 ];
-/// The beginning of the annotations in a pod template by which charts do this.
-const CHECKSUM: &str = "checksum/";
+/// The ends of annotations that these tools write in pod templates.
+const WRITTEN: [&str; 2] = ["/last-reloaded-from", "/config-hash"];
 
 /// A workload with what its pods refer to.
 struct Workload {
@@ -44,10 +45,9 @@ pub(crate) async fn run(client: &Client) -> Result<(), Failure> {
     let monitors = Monitor::all(client).await?;
     let findings = findings(&workloads, &monitors);
     match findings.is_empty() {
-        true => println!("each source of {} workloads is watched once", workloads.len()),
-        false => findings.iter().for_each(|finding| print!("{finding}")),
+        true => print(format_args!("each source of {} workloads is watched once\n", workloads.len())),
+        false => print(findings.iter().map(ToString::to_string).collect::<String>()),
     }
-    Ok(())
 }
 
 impl Workload {
@@ -55,9 +55,12 @@ impl Workload {
         let template = &object["spec"]["template"];
         let labels = serde_json::from_value(template["metadata"]["labels"].clone()).unwrap_or_default();
         let sources = references(&template["spec"])?.into_iter().map(|(name, _)| name).collect();
+        // What is off counts for nothing, and neither does what the tools write themselves.
         let keys = |metadata: &Value| {
-            let annotations = metadata["annotations"].as_object();
-            annotations.into_iter().flatten().map(|(key, _)| key.clone()).collect::<Vec<_>>()
+            let annotations = metadata["annotations"].as_object().into_iter().flatten();
+            let on =
+                annotations.filter(|(key, value)| *value != "false" && !WRITTEN.iter().any(|end| key.ends_with(end)));
+            on.map(|(key, _)| key.clone()).collect::<Vec<_>>()
         };
         let (own, of_template) = (keys(&object["metadata"]), keys(&template["metadata"]));
         let by_tool = own.iter().chain(&of_template).filter_map(|key| {
@@ -80,10 +83,14 @@ fn findings(workloads: &[Workload], monitors: &[Monitor]) -> Vec<Node> {
     let selects = |monitor: &Monitor, workload: &Workload| {
         monitor.policy.as_ref().is_ok_and(|policy| policy.selector.matches(&workload.labels))
     };
+    // There may be no pod yet that shows what is discovered.
+    let watches = |monitor: &Monitor, source: &SourceName| {
+        monitor.has(source) || monitor.policy.as_ref().is_ok_and(|policy| policy.may_discover(source))
+    };
     let mut nodes = Vec::new();
     for workload in workloads {
         let its: Vec<&Monitor> = monitors.iter().filter(|monitor| selects(monitor, workload)).collect();
-        let unwatched = workload.sources.iter().filter(|source| !its.iter().any(|monitor| monitor.has(source)));
+        let unwatched = workload.sources.iter().filter(|source| !its.iter().any(|monitor| watches(monitor, source)));
         let mut parts: Vec<Node> = unwatched.map(|source| Node::leaf(format!("{source} is not watched"))).collect();
         if its.len() > 1 {
             let names: Vec<&str> = its.iter().map(|monitor| &*monitor.metadata.name).collect();

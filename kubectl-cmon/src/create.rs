@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 
 use crate::options::{Create, Workload};
 use crate::outcome::Failure;
+use crate::text::print;
 
 /// What is read of an object, over all of a pod's references to it.
 pub(crate) struct Read {
@@ -26,8 +27,7 @@ pub(crate) async fn run(client: &Client, create: &Create) -> Result<(), Failure>
         (None, Some((key, value))) => of_release(key, value, create.secrets),
         (None, None) => return Err(Failure::failed("name a workload, or a --release")),
     };
-    print!("{monitor}");
-    Ok(())
+    print(monitor)
 }
 
 /// Sources are read from the pods, so the strategy is the default, but written down.
@@ -67,6 +67,9 @@ async fn of_workload(client: &Client, workload: &Workload, secrets: bool) -> Res
     ];
     fields.extend(strategy(workload.resource, &object["spec"]));
     let mut text = yaml(&workload.name, &[], &fields);
+    if fields.iter().any(|(field, _)| *field == "maxSurge") {
+        text.push_str("# maxSurge needs an operator with the rights of deploy/surge.\n");
+    }
     if !confidential.is_empty() {
         let names: Vec<&str> = confidential.iter().map(|(name, _)| &*name.name).collect();
         let _ = writeln!(text, "# It also refers to Secrets, which --secrets adds: {}", names.join(", "));
@@ -123,7 +126,7 @@ pub(crate) fn strategy(resource: Resource, spec: &Value) -> Vec<(&'static str, V
 /// Writes a ConfigMonitor with these annotations, and these fields in its spec. JSON is YAML, too.
 pub(crate) fn yaml(name: &str, annotations: &[(&str, &str)], fields: &[(&str, Value)]) -> String {
     let mut text = "apiVersion: magalix.com/v1\nkind: ConfigMonitor\n".to_owned();
-    let _ = writeln!(text, "metadata:\n  name: {name}");
+    let _ = writeln!(text, "metadata:\n  name: {}", json!(name));
     for (number, (key, value)) in annotations.iter().enumerate() {
         let _ = writeln!(text, "{}    {key}: {value:?}", if number == 0 { "  annotations:\n" } else { "" });
     }

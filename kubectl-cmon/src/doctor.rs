@@ -15,6 +15,7 @@ use crate::ambassador::{Ambassador, OPERATORS, kubectl};
 use crate::monitors::{Monitor, all};
 use crate::options::Options;
 use crate::outcome::Failure;
+use crate::text::print;
 use crate::verdict::{message, reason};
 
 const CRD: &str = include_str!("../../crd.yml");
@@ -26,8 +27,8 @@ const CRDS: Resource = Resource {
 const LEASES: Resource = Resource { api_version: "coordination.k8s.io/v1", kind: "Lease", plural: "leases" };
 /// The name of the Lease.
 const OPERATOR: &str = "configmonitor-operator";
-/// A leader renews its Lease every two seconds.
-const EXPIRED_AFTER: Duration = Duration::from_secs(15);
+/// A leader renews its Lease every two seconds. Its clock may be another one than the API server's.
+const EXPIRED_AFTER: Duration = Duration::from_secs(60);
 
 /// What was looked at.
 enum Finding {
@@ -39,18 +40,24 @@ enum Finding {
 }
 
 pub(crate) async fn run(options: &Options, ambassador: &Ambassador) -> Result<(), Failure> {
-    let mut findings = vec![schema(options, ambassador).await?];
-    findings.extend(operator(ambassador).await?);
-    findings.extend(monitors(ambassador).await?);
-    for finding in &findings {
-        match finding {
-            Finding::Fine(what) => println!("ok       {what}"),
-            Finding::Unknown(why) => println!("unknown  {why}"),
-            Finding::Wrong(what, next) => println!("wrong    {what}\n         {next}"),
-        }
-    }
-    let wrong = findings.iter().filter(|finding| matches!(finding, Finding::Wrong(..))).count();
+    let mut wrong = 0;
+    // What was found counts even if the next step fails.
+    wrong += show(&[schema(options, ambassador).await?])?;
+    wrong += show(&operator(ambassador).await?)?;
+    wrong += show(&monitors(ambassador).await?)?;
     if wrong > 0 { Err(Failure::Failed(format!("{wrong} findings need somebody"))) } else { Ok(()) }
+}
+
+/// Prints findings, and returns how many are wrong.
+fn show(findings: &[Finding]) -> Result<usize, Failure> {
+    for finding in findings {
+        print(match finding {
+            Finding::Fine(what) => format!("ok       {what}\n"),
+            Finding::Unknown(why) => format!("unknown  {why}\n"),
+            Finding::Wrong(what, next) => format!("wrong    {what}\n         {next}\n"),
+        })?;
+    }
+    Ok(findings.iter().filter(|finding| matches!(finding, Finding::Wrong(..))).count())
 }
 
 /// Turns a missing right into a finding.
@@ -141,18 +148,30 @@ fn leader(lease: &Value, now: ServerTime) -> Finding {
     let holder = lease["spec"]["holderIdentity"].as_str().unwrap_or_default();
     match renewed.filter(|renewed| now.since(*renewed) < EXPIRED_AFTER && !holder.is_empty()) {
         Some(_) => Finding::Fine(format!("{holder} leads")),
-        None => Finding::Wrong("no operator leads".to_owned(), "look at the logs of its pods".to_owned()),
+        None => Finding::Wrong(
+            "no operator has renewed its Lease for a minute".to_owned(),
+            "look at the logs of its pods, or delete the Lease if they run without leader election".to_owned(),
+        ),
     }
 }
 
 /// Looks at the ConfigMonitors of the namespace.
 async fn monitors(ambassador: &Ambassador) -> Result<Vec<Finding>, Failure> {
     let client = ambassador.client.within(&ambassador.namespace);
+    let objects = match Monitor::objects(&client).await {
+        // That is a finding already.
+        Err(Error { cause: Cause::NoSuchResource, .. }) => return Ok(Vec::new()),
+        answer => match or_unknown(answer)? {
+            Ok(objects) => objects.items,
+            Err(unknown) => return Ok(vec![unknown]),
+        },
+    };
     let mut findings = Vec::new();
-    for monitor in Monitor::all(&client).await? {
+    for object in &objects {
+        let monitor = Monitor::of(object)?;
         let name = format!("ConfigMonitor/{}", monitor.metadata.name);
-        let status = monitor.status.filter(|status| status.observed_generation == Some(monitor.metadata.generation));
-        match status {
+        let is_read = monitor.is_read();
+        match monitor.status.filter(|_| is_read) {
             Some(status) => {
                 let what = format!("{name}  {}: {}", reason(&status), message(&status));
                 let reason = Reason::from_str(reason(&status)).ok();

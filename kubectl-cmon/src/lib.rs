@@ -42,7 +42,9 @@ pub fn main() -> ExitCode {
     match outcome {
         Ok(code) => code,
         Err(failure) => {
-            eprintln!("error: {failure}");
+            if !matches!(failure, Failure::Unread) {
+                eprintln!("error: {failure}");
+            }
             failure.code()
         }
     }
@@ -51,10 +53,12 @@ pub fn main() -> ExitCode {
 /// Ends the proxy, too, when the plugin is terminated.
 async fn until_terminated(options: Options) -> Result<ExitCode, Failure> {
     let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
+    let mut hangup = signal(SignalKind::hangup())?;
     tokio::select! {
         outcome = run(options) => outcome,
         _ = interrupt.recv() => Err(Failure::Signal(2)),
         _ = terminate.recv() => Err(Failure::Signal(15)),
+        _ = hangup.recv() => Err(Failure::Signal(1)),
     }
 }
 

@@ -2,20 +2,23 @@
 
 use std::collections::BTreeMap;
 
-use configmonitor_operator::kube::Resource;
 use configmonitor_operator::kube::client::Client;
 use configmonitor_operator::kube::error::{Cause, Error};
 use configmonitor_operator::kube::list::{List, Selection};
 use configmonitor_operator::kube::objects::DataObject;
+use configmonitor_operator::kube::{PODS, Resource};
 use configmonitor_operator::monitor::content::ContentHash;
+use configmonitor_operator::monitor::reason::Reason;
 use configmonitor_operator::monitor::source::SourceName;
 use configmonitor_operator::monitor::spec::Policy;
 use configmonitor_operator::monitor::status::Status;
 use configmonitor_operator::monitor::{CONFIG_MONITORS, ConfigMonitor, MonitorMetadata};
 
+use serde::de::IgnoredAny;
 use serde_json::Value;
 
 use crate::outcome::Failure;
+use crate::verdict::reason;
 
 /// A ConfigMonitor with its spec and its status decoded.
 pub(crate) struct Monitor {
@@ -28,6 +31,10 @@ pub(crate) struct Monitor {
 
 /// The content of each source as of now, under the keys that the status has recorded. None: it does not exist.
 pub(crate) type Contents = BTreeMap<SourceName, Option<ContentHash>>;
+
+pub(crate) fn name_of(object: &Value) -> String {
+    object["metadata"]["name"].as_str().unwrap_or_default().to_owned()
+}
 
 /// Selects all objects of a resource.
 pub(crate) fn all(resource: Resource) -> Selection {
@@ -77,12 +84,35 @@ impl Monitor {
         named.chain(known).any(|its| its == source)
     }
 
+    /// Returns whether it has the source, or may discover it: a status may be of an earlier spec, or of earlier pods.
+    pub(crate) fn may_have(&self, source: &SourceName) -> bool {
+        self.has(source) || self.policy.as_ref().is_ok_and(|policy| policy.may_discover(source) && !self.is_read())
+    }
+
+    /// Returns whether the status is of this spec.
+    pub(crate) fn is_read(&self) -> bool {
+        self.status.as_ref().and_then(|status| status.observed_generation) == Some(self.metadata.generation)
+    }
+
+    /// Returns whether the selector selects a pod, if the operator says that it selects none.
+    pub(crate) async fn has_pods(&self, client: &Client) -> Result<bool, Error> {
+        let (Ok(policy), Some(status)) = (&self.policy, &self.status) else { return Ok(false) };
+        if reason(status) != <&str>::from(Reason::NoPodsSelected) {
+            return Ok(true);
+        }
+        let labels = Some(policy.selector.to_query());
+        let pods = client.list(&Selection { labels, ..all(PODS) }, None, |_: IgnoredAny| ()).await?;
+        Ok(!pods.items.is_empty())
+    }
+
     /// Reads the sources that the status knows.
     pub(crate) async fn contents(&self, client: &Client) -> Result<Contents, Error> {
         let mut contents = Contents::new();
         for source in self.status.iter().flat_map(|status| &status.sources) {
             let SourceName { kind, name } = &source.name;
             let hash = match client.get::<DataObject>(kind.resource(), name).await {
+                // As for the operator, nobody means the changes of a token who does not name it.
+                Ok(object) if source.discovered && object.value.is_token() => Some(ContentHash::absent()),
                 Ok(object) => Some(ContentHash::of(*kind, &object.value, source.keys.as_ref())),
                 Err(Error { cause: Cause::NotFound(_), .. }) => None,
                 Err(error) => return Err(error),

@@ -14,7 +14,7 @@ use configmonitor_operator::monitor::source::SourceName;
 use jiff::SignedDuration;
 
 /// The flags of kubectl that have a value and are passed on.
-const VALUES: [(&str, Option<char>); 20] = [
+const VALUES: [(&str, Option<char>); 24] = [
     ("as", None),
     ("as-group", None),
     ("as-uid", None),
@@ -27,7 +27,10 @@ const VALUES: [(&str, Option<char>); 20] = [
     ("context", None),
     ("kubeconfig", None),
     ("kuberc", None),
+    ("log-flush-frequency", None),
     ("password", None),
+    ("profile", None),
+    ("profile-output", None),
     ("request-timeout", None),
     ("server", Some('s')),
     ("tls-server-name", None),
@@ -35,6 +38,7 @@ const VALUES: [(&str, Option<char>); 20] = [
     ("user", None),
     ("username", None),
     ("v", Some('v')),
+    ("vmodule", None),
 ];
 /// Those that are true or false.
 const SWITCHES: [&str; 4] =
@@ -103,7 +107,7 @@ pub(crate) enum Command {
     Doctor,
     /// Request a restart of all selected pods.
     #[command(after_help = "Example: kubectl cmon restart shop --wait")]
-    Restart(Change),
+    Restart(Restart),
     /// Keep restarts from beginning and going on.
     #[command(after_help = "Example: kubectl cmon suspend shop")]
     Suspend(Named),
@@ -143,7 +147,7 @@ pub(crate) struct Wait {
     #[arg(long, value_name = "KIND/NAME", value_parser = source)]
     pub(crate) for_source: Option<SourceName>,
     #[command(flatten)]
-    pub(crate) patience: Patience,
+    pub(crate) limit: Limit,
 }
 
 /// What to plan.
@@ -210,7 +214,7 @@ pub(crate) struct Why {
 
 /// For how long to wait.
 #[derive(Debug, Args)]
-pub(crate) struct Patience {
+pub(crate) struct Limit {
     /// How long to wait at most, such as 90s or 15m.
     #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = duration)]
     pub(crate) timeout: Duration,
@@ -223,16 +227,16 @@ pub(crate) struct Named {
     pub(crate) name: String,
 }
 
-/// A change of a ConfigMonitor after which to wait.
+/// The ConfigMonitor whose pods to restart.
 #[derive(Debug, Args)]
-pub(crate) struct Change {
+pub(crate) struct Restart {
     #[command(flatten)]
     pub(crate) named: Named,
     /// Wait until the pods run with the content as of now.
     #[arg(long)]
     pub(crate) wait: bool,
     #[command(flatten)]
-    pub(crate) patience: Patience,
+    pub(crate) limit: Limit,
 }
 
 /// What to resume.
@@ -254,7 +258,7 @@ pub(crate) struct Resume {
     #[arg(long)]
     pub(crate) wait: bool,
     #[command(flatten)]
-    pub(crate) patience: Patience,
+    pub(crate) limit: Limit,
 }
 
 impl Command {
@@ -316,6 +320,10 @@ fn duration(text: &str) -> Result<Duration, String> {
 
 fn label(text: &str) -> Result<(String, String), String> {
     let (key, value) = text.split_once('=').ok_or("expected KEY=VALUE")?;
+    let is_part = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-' || c == '.';
+    if value.is_empty() || !value.chars().all(is_part) {
+        return Err(format!("{value:?} cannot be the name of the ConfigMonitor, too"));
+    }
     Ok((key.to_owned(), value.to_owned()))
 }
 

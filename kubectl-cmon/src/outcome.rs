@@ -16,6 +16,8 @@ pub enum Failure {
     TimedOut(String),
     /// 5: a window, an interval or `spec.suspend` holds the restart.
     Held(String),
+    /// 0: whoever reads the output has seen enough.
+    Unread,
     /// 128 and the number of the signal.
     Signal(u8),
 }
@@ -27,6 +29,7 @@ impl Failure {
 
     pub(crate) fn code(&self) -> ExitCode {
         ExitCode::from(match self {
+            Self::Unread => 0,
             Self::Failed(_) => 1,
             Self::Stalled(_) => 3,
             Self::TimedOut(_) => 4,
@@ -40,6 +43,7 @@ impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Failed(why) | Self::Stalled(why) | Self::TimedOut(why) | Self::Held(why) => f.write_str(why),
+            Self::Unread => Ok(()),
             Self::Signal(_) => f.write_str("interrupted"),
         }
     }

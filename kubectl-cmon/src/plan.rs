@@ -15,11 +15,11 @@ use serde_json::{Value, json};
 
 use crate::ambassador::Ambassador;
 use crate::manifests::{self, Change};
-use crate::monitors::Monitor;
+use crate::monitors::{Monitor, name_of};
 use crate::options::{Format, Options, Plan};
 use crate::outcome::Failure;
 use crate::shadow::{Deeds, Premise, play};
-use crate::text::Node;
+use crate::text::{Node, print};
 use crate::verdict::{message, reason};
 
 /// ConfigMonitors that are played at a time.
@@ -38,8 +38,10 @@ pub struct Outlook {
     pub later: Vec<String>,
     /// Whether the restart may not begin yet.
     is_held: bool,
-    /// The pods that are skipped, and why.
-    skipped: String,
+    /// What its Events would say, such as which pods are skipped.
+    notes: Vec<String>,
+    /// Whether pods are handed over, which not every operator may do.
+    is_surge: bool,
     is_new: bool,
 }
 
@@ -51,13 +53,14 @@ pub(crate) async fn run(options: &Options, ambassador: &Ambassador, plan: &Plan)
     let deleted = plan.delete.iter().cloned().map(Change::delete).collect::<Vec<_>>();
     let changes: Vec<Change> = changes.into_iter().chain(deleted).collect();
     let client = ambassador.client.within(&ambassador.namespace);
+    let is_about_all = plan.filename.is_none() && plan.delete.is_empty();
     let listed = Monitor::objects(&client).await?;
     let now = plan.at.unwrap_or(listed.at);
     let mut monitors: BTreeMap<String, (Value, bool)> = BTreeMap::new();
     for object in listed.items {
         // What is planned for a file or a deletion is what comes of that.
         let monitor = Monitor::of(&object)?;
-        if changes.is_empty() || plan.name.is_some() || changes.iter().any(|change| change.concerns(&monitor)) {
+        if is_about_all || plan.name.is_some() || changes.iter().any(|change| change.concerns(&monitor)) {
             monitors.insert(name_of(&object), (object, false));
         }
     }
@@ -104,14 +107,13 @@ pub(crate) async fn run(options: &Options, ambassador: &Ambassador, plan: &Plan)
     let outlooks: Vec<Outlook> = stream::iter(plays).buffered(AT_ONCE).try_collect().await?;
     let count: usize = outlooks.iter().map(|outlook| outlook.first.len() + outlook.later.len()).sum();
     match plan.output {
-        Some(Format::Json) => println!("{:#}", Value::Array(outlooks.iter().map(object).collect())),
+        Some(Format::Json) => print(format_args!("{:#}\n", Value::Array(outlooks.iter().map(object).collect())))?,
         None => {
-            outlooks.iter().for_each(|outlook| print!("{}", node(outlook)));
-            rollouts.iter().for_each(|workload| println!("{workload}  its own rollout replaces its pods"));
-            println!(
-                "{}",
-                if count == 0 { "no pod is restarted".to_owned() } else { format!("{count} pods are restarted") }
-            );
+            let lines = rollouts.iter().map(|workload| format!("{workload}  its own rollout replaces its pods\n"));
+            let total =
+                if count == 0 { "no pod is restarted\n".to_owned() } else { format!("{count} pods are restarted\n") };
+            let texts = outlooks.iter().map(|outlook| node(outlook).to_string()).chain(lines).chain([total]);
+            print(texts.collect::<String>())?;
         }
     }
     Ok(if count == 0 { ExitCode::SUCCESS } else { ExitCode::from(SOME) })
@@ -152,7 +154,8 @@ pub async fn look_ahead(
         first: now.pods.clone(),
         later: Vec::new(),
         is_held: false,
-        skipped: status.skipped_pods.clone(),
+        notes: now.notes,
+        is_surge: !premise.monitor["spec"]["maxSurge"].is_null(),
         status,
         is_new,
     };
@@ -163,10 +166,12 @@ pub async fn look_ahead(
     let free = without_gates(&premise);
     if now.pods.is_empty() {
         let Deeds { pods, .. } = play(&free).await?;
-        (outlook.first, outlook.is_held) = (pods, true);
+        let has_begun = outlook.status.restart.as_ref().is_some_and(|restart| restart.begun.is_some());
+        (outlook.first, outlook.is_held) = (pods, !has_begun);
     }
     let all = play(&without_budget(free)).await?;
     let first: BTreeSet<&String> = outlook.first.iter().collect();
+    outlook.notes = all.notes;
     outlook.later = all.pods.into_iter().filter(|pod| !first.contains(pod)).collect();
     Ok(outlook)
 }
@@ -214,12 +219,8 @@ fn remove(object: &mut Value, fields: &[&str]) {
     object.as_object_mut().into_iter().for_each(|object| object.retain(|field, _| !fields.contains(&&**field)));
 }
 
-fn name_of(object: &Value) -> String {
-    object["metadata"]["name"].as_str().unwrap_or_default().to_owned()
-}
-
 fn object(outlook: &Outlook) -> Value {
-    let Outlook { name, status, first, later, is_held, skipped, is_new } = outlook;
+    let Outlook { name, status, first, later, is_held, notes, is_new, .. } = outlook;
     json!({
         "name": name,
         "reason": reason(status),
@@ -228,12 +229,12 @@ fn object(outlook: &Outlook) -> Value {
         "new": is_new,
         "first": first,
         "later": later,
-        "skipped": skipped,
+        "events": notes,
     })
 }
 
 fn node(outlook: &Outlook) -> Node {
-    let Outlook { name, status, first, later, is_held, skipped, is_new } = outlook;
+    let Outlook { name, status, first, later, is_held, notes, is_surge, is_new } = outlook;
     let count = first.len() + later.len();
     let changed: Vec<String> =
         status.restart.iter().flat_map(|restart| &restart.changes).map(|it| it.source.to_string()).collect();
@@ -243,18 +244,17 @@ fn node(outlook: &Outlook) -> Node {
         0 => format!("{}: nothing to restart", reason(status)),
         _ => format!("restarts {count} pods{of}"),
     };
-    let mut parts = Vec::new();
-    if count == 0 || *is_held {
-        parts.push(Node::leaf(message(status)));
+    let said = Some(message(status)).filter(|said| (count == 0 || *is_held || first.is_empty()) && !said.is_empty());
+    let mut parts: Vec<Node> = said.into_iter().map(Node::leaf).collect();
+    let pods = |title: &str, names: &[String]| {
+        let names = names.iter().cloned().map(Node::leaf);
+        Some(Node::with(title.to_owned(), names)).filter(Node::has_parts)
+    };
+    parts.extend(pods(if later.is_empty() { "all at once" } else { "first" }, first));
+    parts.extend(pods("then, if each successor becomes available", later));
+    if count > 0 && *is_surge {
+        parts.push(Node::leaf("handed over (maxSurge), if the operator has the rights of deploy/surge".to_owned()));
     }
-    if count > 0 {
-        let names = |names: &[String]| names.iter().cloned().map(Node::leaf).collect::<Vec<_>>();
-        parts.push(Node::with(if later.is_empty() { "all at once" } else { "first" }.to_owned(), names(first)));
-        parts.extend(
-            (!later.is_empty())
-                .then(|| Node::with("then, if each successor becomes available".to_owned(), names(later))),
-        );
-    }
-    parts.extend((!skipped.is_empty()).then(|| Node::leaf(format!("skipped: {skipped}"))));
+    parts.extend(notes.iter().cloned().map(Node::leaf));
     Node::with(format!("ConfigMonitor/{name}  {line}"), parts)
 }

@@ -28,8 +28,10 @@ use tokio_util::sync::CancellationToken;
 
 use crate::outcome::Failure;
 
-/// How long the operator must have asked for nothing to be at rest. Longer than any pause within a step.
+/// How long the operator must have asked for nothing to be at rest, at least.
 const REST: Duration = Duration::from_secs(1);
+/// And how many times as long as the slowest answer has taken: the operator's own pauses are up to nine times a list.
+const ANSWERS: u32 = 12;
 /// How often that is checked.
 const PAUSE: Duration = Duration::from_millis(50);
 /// Yields after which each task has had its turn.
@@ -69,6 +71,10 @@ struct State {
     writes: usize,
     requests: usize,
     in_flight: usize,
+    /// The longest time that an answer has taken.
+    slowest: Duration,
+    /// What could not be read: the operator may have the right, and be answered.
+    unread: Option<String>,
     /// It would do the same again, as nothing comes of it.
     is_over: bool,
 }
@@ -82,7 +88,16 @@ struct Shadow {
 pub(crate) async fn play(inner: Arc<dyn Transport>, base: Url, premise: Premise) -> Result<Deeds, Failure> {
     let (namespace, own_pod) = (Arc::clone(&premise.namespace), premise.own_pod.clone());
     let deeds = Deeds { monitor: premise.monitor.clone(), ..Deeds::default() };
-    let state = State { premise, deeds, writes: 0, requests: 0, in_flight: 0, is_over: false };
+    let state = State {
+        premise,
+        deeds,
+        writes: 0,
+        requests: 0,
+        in_flight: 0,
+        slowest: Duration::ZERO,
+        unread: None,
+        is_over: false,
+    };
     let state = Arc::new(Mutex::new(state));
     let shadow = Shadow { inner, state: Arc::clone(&state) };
     let stop = CancellationToken::new();
@@ -98,8 +113,11 @@ pub(crate) async fn play(inner: Arc<dyn Transport>, base: Url, premise: Premise)
         stop.cancel();
     };
     tokio::join!(run, end);
-    let deeds = std::mem::take(&mut lock(&state).deeds);
-    Ok(deeds)
+    let mut state = lock(&state);
+    match state.unread.take() {
+        Some(unread) => Err(Failure::Failed(format!("cannot plan: {unread}"))),
+        None => Ok(std::mem::take(&mut state.deeds)),
+    }
 }
 
 async fn at_rest(state: &Mutex<State>) {
@@ -109,13 +127,13 @@ async fn at_rest(state: &Mutex<State>) {
         for _ in 0..TURNS {
             yield_now().await;
         }
-        let State { requests, in_flight, is_over, .. } = *lock(state);
+        let State { requests, in_flight, slowest, is_over, .. } = *lock(state);
         if is_over {
             return;
         }
         if in_flight > 0 || requests != seen {
             (seen, since) = (requests, Instant::now());
-        } else if since.elapsed() >= REST {
+        } else if since.elapsed() >= REST.max(slowest * ANSWERS) {
             return;
         }
     }
@@ -144,8 +162,8 @@ impl State {
             return Fate::Silence;
         }
         match (&request.method, &parts[..]) {
-            (&Method::GET, [.., "configmonitors"]) => Fate::Answer(200, list([&self.deeds.monitor])),
-            (&Method::GET, [.., "configmonitors", _]) => Fate::Answer(200, self.deeds.monitor.clone()),
+            (&Method::GET, [.., "namespaces", _, "configmonitors"]) => Fate::Answer(200, list([&self.deeds.monitor])),
+            (&Method::GET, [.., "namespaces", _, "configmonitors", _]) => Fate::Answer(200, self.deeds.monitor.clone()),
             (&Method::PUT, [.., "configmonitors", _, "status"]) => {
                 self.writes += 1;
                 self.deeds.monitor["status"] = body["status"].clone();
@@ -153,7 +171,7 @@ impl State {
                 Fate::Answer(200, self.deeds.monitor.clone())
             }
             // Each source is read by itself, whatever a list of their metadata says.
-            (&Method::GET, [.., "configmaps" | "secrets"]) => Fate::Answer(200, list([])),
+            (&Method::GET, [.., "namespaces", _, "configmaps" | "secrets"]) => Fate::Answer(200, list([])),
             (&Method::GET, _) => match self.premise.objects.get(path) {
                 None => Fate::Read,
                 Some(Some(object)) => Fate::Answer(200, object.clone()),
@@ -198,16 +216,27 @@ impl Transport for Shadow {
                 Fate::Read => {
                     // What a patch would change, the answer lacks.
                     (request.method, request.body) = (Method::GET, None);
-                    let reading = Reading::begin(&self.state);
+                    let (reading, path) = (Reading::begin(&self.state), request.url.path().to_owned());
                     let answer = self.inner.send(request).await;
-                    let answer = answer.map(|answer| {
+                    let unread = match &answer {
+                        Err(error) => Some(format!("{path}: {error}")),
+                        // The operator knows what these mean.
+                        Ok(Response { code: 404 | 409 | 410, .. }) => None,
+                        Ok(answer) if answer.code >= 400 => {
+                            Some(format!("GET {path} is answered with {}", answer.code))
+                        }
+                        Ok(_) => None,
+                    };
+                    let mut state = lock(&self.state);
+                    state.unread = state.unread.take().or(unread);
+                    drop(state);
+                    answer.map(|answer| {
                         let body = answer.body.inspect(move |_| {
                             // In flight until the body is dropped.
                             let _ = &reading;
                         });
                         Response { headers: self.headers(), body: body.boxed(), ..answer }
-                    });
-                    answer
+                    })
                 }
             }
         })
@@ -226,18 +255,23 @@ impl Shadow {
 }
 
 /// A request in flight.
-struct Reading(Arc<Mutex<State>>);
+struct Reading {
+    state: Arc<Mutex<State>>,
+    since: Instant,
+}
 
 impl Reading {
     fn begin(state: &Arc<Mutex<State>>) -> Self {
         lock(state).in_flight += 1;
-        Self(Arc::clone(state))
+        Self { state: Arc::clone(state), since: Instant::now() }
     }
 }
 
 impl Drop for Reading {
     fn drop(&mut self) {
-        lock(&self.0).in_flight -= 1;
+        let mut state = lock(&self.state);
+        state.in_flight -= 1;
+        state.slowest = state.slowest.max(self.since.elapsed());
     }
 }
 

@@ -15,7 +15,7 @@ use crate::ambassador::Ambassador;
 use crate::monitors::Monitor;
 use crate::options::{Format, Status};
 use crate::outcome::Failure;
-use crate::text::{Node, ago, bar};
+use crate::text::{Node, ago, bar, print};
 use crate::verdict::{is_true, message, reason};
 
 /// The time between two looks with `--watch`.
@@ -32,8 +32,8 @@ pub(crate) async fn run(ambassador: &Ambassador, command: &Status) -> Result<(),
     loop {
         let shown = look(ambassador, command).await?;
         match command.watch {
-            true if io::stdout().is_terminal() => print!("{REDRAW}{shown}"),
-            _ => print!("{shown}"),
+            true if io::stdout().is_terminal() => print(format_args!("{REDRAW}{shown}"))?,
+            _ => print(shown)?,
         }
         if !command.watch {
             return Ok(());
@@ -76,26 +76,31 @@ async fn look(ambassador: &Ambassador, command: &Status) -> Result<String, Failu
 /// Prints a line about each ConfigMonitor as the pages of the list arrive, and keeps none.
 async fn summary(ambassador: &Ambassador, output: Option<Format>) -> Result<(), Failure> {
     let line = |namespace: &str, name: &str, reason: &str, progress: &str, source: &str| {
-        println!("{namespace:<24} {name:<32} {reason:<24} {progress:<10} {source}");
+        print(format_args!("{namespace:<24} {name:<32} {reason:<24} {progress:<10} {source}\n"))
     };
     if output.is_none() {
-        line("NAMESPACE", "NAME", "REASON", "PROGRESS", "SOURCE");
+        line("NAMESPACE", "NAME", "REASON", "PROGRESS", "SOURCE")?;
     }
-    Monitor::each(&ambassador.client, |monitor| match output {
-        Some(Format::Json) => println!("{}", object(&monitor, None)),
-        None => {
-            let status = monitor.status.as_ref();
-            let progress = status.and_then(|status| status.restart.as_ref()?.begun.as_ref());
-            line(
+    let mut printed = Ok(());
+    Monitor::each(&ambassador.client, |monitor| {
+        let status = monitor.status.as_ref();
+        let begun = status.and_then(|status| status.restart.as_ref()?.begun.as_ref());
+        let next = || match output {
+            Some(Format::Json) => print(format_args!("{}\n", object(&monitor, None))),
+            None => line(
                 &monitor.metadata.namespace,
                 &monitor.metadata.name,
                 status.map_or("", reason),
-                progress.map_or("", |begun| &begun.progress),
+                begun.map_or("", |begun| &begun.progress),
                 status.and_then(|status| status.source.as_deref()).unwrap_or_default(),
-            );
+            ),
+        };
+        if printed.is_ok() {
+            printed = next();
         }
     })
-    .await
+    .await?;
+    printed
 }
 
 /// Returns the status, which programs know, and the pods.
@@ -211,8 +216,12 @@ fn pods_node(pods: &List<Pod>, content_since: Option<ServerTime>) -> Node {
                 (None, Some(_), _) => "ready",
                 (None, None, trouble) => trouble.as_deref().unwrap_or("not ready"),
             };
-            let born = if is_before(&pod) { "before" } else { "after" };
-            Node::leaf(format!("{}  {state}, born {}, {born} the content", pod.name, ago(pod.created, Some(pods.at))))
+            let born = match content_since {
+                None => "",
+                Some(_) if is_before(&pod) => ", before the content",
+                Some(_) => ", after the content",
+            };
+            Node::leaf(format!("{}  {state}, born {}{born}", pod.name, ago(pod.created, Some(pods.at))))
         });
         let more = its.len().saturating_sub(PODS_OF_OWNER);
         let more = (more > 0).then(|| Node::leaf(format!("and {more} more")));

@@ -1,8 +1,11 @@
 //! Trees, times and progress bars as text.
 
 use std::fmt;
+use std::io::{self, Write as _};
 
 use configmonitor_operator::kube::ServerTime;
+
+use crate::outcome::Failure;
 
 /// A line with the lines that belong to it.
 pub(crate) struct Node {
@@ -37,6 +40,14 @@ impl fmt::Display for Node {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{}", self.line)?;
         self.write(f, "")
+    }
+}
+
+/// Prints a text. Nobody may read it to its end.
+pub(crate) fn print(text: impl fmt::Display) -> Result<(), Failure> {
+    match write!(io::stdout(), "{text}").and_then(|()| io::stdout().flush()) {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Err(Failure::Unread),
+        printed => Ok(printed?),
     }
 }
 

@@ -21,8 +21,9 @@ pub(crate) enum Verdict {
 }
 
 impl Verdict {
-    /// Judges by the status, and by the content of the sources, which the operator may not have read yet.
-    pub(crate) fn of(monitor: &Monitor, contents: &Contents) -> Self {
+    /// Judges by the status, and by the content of the sources, which the operator may not have read yet. `has_pods`:
+    /// whether the selector selects any now.
+    pub(crate) fn of(monitor: &Monitor, contents: &Contents, has_pods: bool) -> Self {
         let Some(status) = &monitor.status else {
             return Self::NotYet("the operator has written no status yet".to_owned());
         };
@@ -39,13 +40,21 @@ impl Verdict {
         let pending = status.restart.as_ref();
         let taken_up = pending.and_then(|restart| restart.request.as_ref()).map(|request| &request.value);
         if asked.is_some() && asked != status.last_handled_restart_request.as_ref() && asked != taken_up {
-            return Self::NotYet("the operator has not read the request yet".to_owned());
+            return match reason {
+                Some(Reason::Suspended) => Self::Held(message(status)),
+                // It is taken up once the restart before it is over.
+                Some(Reason::ProgressDeadlineExceeded) => Self::Stalled(message(status)),
+                _ => Self::NotYet("the operator has not read the request yet".to_owned()),
+            };
         }
-        let unread = status.sources.iter().find(|source| !has_read(status, source, contents));
+        let is_missed = reason == Some(Reason::SourceNotFound);
+        let unread = status.sources.iter().find(|source| !has_read(status, source, contents, is_missed));
         if let Some(unread) = unread {
             return Self::NotYet(format!("the operator has not read {} yet", unread.name));
         }
         match reason {
+            // A chart may create the pods last, and the operator counts them again only later.
+            Some(Reason::NoPodsSelected) if has_pods => Self::NotYet(message(status)),
             Some(Reason::NoPodsSelected | Reason::KeyNotFound) => Self::Failed(message(status)),
             _ if is_true(status, "Stalled") => Self::Stalled(message(status)),
             _ if is_true(status, "Ready") => Self::Done,
@@ -55,16 +64,16 @@ impl Verdict {
     }
 }
 
-/// Returns whether the content as of now is recorded, or pods are or will be restarted for it. Nothing is done about a
-/// missing source that is not optional.
-fn has_read(status: &Status, source: &SourceStatus, contents: &Contents) -> bool {
+/// Returns whether the content as of now is recorded, or pods are or will be restarted for it. `is_missed`: the operator
+/// knows that a source is missing.
+fn has_read(status: &Status, source: &SourceStatus, contents: &Contents, is_missed: bool) -> bool {
     let absent = ContentHash::absent();
     let change = status.restart.iter().flat_map(|restart| &restart.changes).find(|change| change.source == source.name);
     let known = change.map(|change| &change.hash).or(source.hash.as_ref());
     let now = contents.get(&source.name).and_then(Option::as_ref);
     match (now, known) {
         (Some(now), Some(known)) => now == known,
-        (None, Some(known)) => *known == absent || source.resource_version.is_some(),
+        (None, Some(known)) => *known == absent || is_missed,
         (None, None) => true,
         (Some(_), None) => false,
     }
@@ -123,7 +132,7 @@ mod tests {
             json!({"metadata": metadata, "spec": {"configMap": "a", "podSelector": {"b": "c"}}, "status": status});
         let monitor = Monitor::of(&monitor).unwrap();
         let a = SourceName { kind: Kind::ConfigMap, name: "a".into() };
-        Verdict::of(&monitor, &BTreeMap::from([(a, now.map(Into::into))]))
+        Verdict::of(&monitor, &BTreeMap::from([(a, now.map(Into::into))]), false)
     }
 
     #[test]
@@ -147,6 +156,7 @@ mod tests {
             (with("restart", change("sha256:2"), "OutsideWindow", "Reconciling"), Some("sha256:3")),
             (with("restart", change("sha256:2"), "CanaryFailed", "Stalled"), Some("sha256:3")),
             (status(conditions("SourceNotFound", "")), None),
+            (ready(), None),
         ];
         for (status, now) in not_yet {
             let verdict = judged(status.clone(), now);
@@ -156,6 +166,8 @@ mod tests {
         assert_eq!(judged(held, two), Verdict::Held("OutsideWindow".to_owned()));
         let failed = with("restart", change("sha256:2"), "CanaryFailed", "Stalled");
         assert_eq!(judged(failed, two), Verdict::Stalled("CanaryFailed".to_owned()));
+        let suspended = with("lastHandledRestartRequest", json!("w"), "Suspended", "");
+        assert_eq!(judged(suspended, one), Verdict::Held("Suspended".to_owned()));
         let invalid = status(conditions("InvalidSpec", "Stalled"));
         assert_eq!(judged(invalid, two), Verdict::Stalled("InvalidSpec".to_owned()), "nothing is read");
         let nobody = status(conditions("NoPodsSelected", "Ready"));

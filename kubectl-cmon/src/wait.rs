@@ -1,5 +1,6 @@
 //! `wait`: until the pods run with the content as of now.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use configmonitor_operator::kube::client::Client;
@@ -7,8 +8,9 @@ use configmonitor_operator::kube::error::{Cause, Error};
 use tokio::time::{Instant, sleep};
 
 use crate::monitors::Monitor;
-use crate::options::{Patience, Wait};
+use crate::options::{Limit, Wait};
 use crate::outcome::Failure;
+use crate::text::print;
 use crate::verdict::Verdict;
 
 /// The time between two looks.
@@ -16,58 +18,64 @@ const PAUSE: Duration = Duration::from_secs(1);
 
 pub(crate) async fn run(client: &Client, wait: &Wait) -> Result<(), Failure> {
     if let Some(name) = &wait.name {
-        return until_done(client, std::slice::from_ref(name), &wait.patience).await;
+        return until_done(client, std::slice::from_ref(name), &wait.limit).await;
     }
     let mut monitors = Monitor::all(client).await?;
-    monitors.retain(|monitor| wait.for_source.as_ref().is_none_or(|source| monitor.has(source)));
+    monitors.retain(|monitor| wait.for_source.as_ref().is_none_or(|source| monitor.may_have(source)));
     if monitors.is_empty() {
         let namespace = client.namespace();
         let with = wait.for_source.as_ref().map_or(String::new(), |source| format!(" with the source {source}"));
         return Err(Failure::Failed(format!("no ConfigMonitor{with} in namespace {namespace:?}")));
     }
     let names: Vec<String> = monitors.iter().map(|monitor| monitor.metadata.name.to_string()).collect();
-    until_done(client, &names, &wait.patience).await
+    until_done(client, &names, &wait.limit).await
+}
+
+/// Waits until all are done, and says of each what it waits for. The first that cannot be waited for ends it.
+pub(crate) async fn until_done(client: &Client, names: &[String], limit: &Limit) -> Result<(), Failure> {
+    let deadline = Instant::now() + limit.timeout;
+    let mut left: BTreeMap<&String, String> = names.iter().map(|name| (name, String::new())).collect();
+    loop {
+        let mut done = Vec::new();
+        for (name, said) in &mut left {
+            let about = |why: &str| format!("ConfigMonitor {name:?}: {why}");
+            match look(client, name).await? {
+                Verdict::Done => done.push(*name),
+                Verdict::Failed(why) => return Err(Failure::Failed(about(&why))),
+                Verdict::Stalled(why) => return Err(Failure::Stalled(about(&why))),
+                Verdict::Held(why) => return Err(Failure::Held(about(&why))),
+                Verdict::NotYet(why) if why != *said => {
+                    eprintln!("{}", about(&why));
+                    *said = why;
+                }
+                Verdict::NotYet(_) => {}
+            }
+        }
+        for name in done {
+            left.remove(name);
+            print(format_args!("configmonitor/{name} has its content\n"))?;
+        }
+        let Some((name, why)) = left.first_key_value() else { return Ok(()) };
+        let remains = deadline.saturating_duration_since(Instant::now());
+        if remains.is_zero() {
+            return Err(Failure::TimedOut(format!("timed out: ConfigMonitor {name:?}: {why}")));
+        }
+        sleep(PAUSE.min(remains)).await;
+    }
 }
 
 async fn look(client: &Client, name: &str) -> Result<Verdict, Error> {
-    let monitor = Monitor::read(client, name).await?;
-    let contents = monitor.contents(client).await?;
-    Ok(Verdict::of(&monitor, &contents))
-}
-
-/// Waits for each of them, and says so. The first that cannot be waited for ends it.
-pub(crate) async fn until_done(client: &Client, names: &[String], patience: &Patience) -> Result<(), Failure> {
-    let deadline = Instant::now() + patience.timeout;
-    for name in names {
-        let mut said = String::new();
-        loop {
-            let about = |why: String| format!("ConfigMonitor {name:?}: {why}");
-            let verdict = match look(client, name).await {
-                Ok(verdict) => verdict,
-                // The API server may be away for a while.
-                Err(error) if matches!(error.cause, Cause::Unreachable(_) | Cause::Busy(_)) => {
-                    Verdict::NotYet(error.to_string())
-                }
-                Err(error) => return Err(error.into()),
-            };
-            match verdict {
-                Verdict::Done => break,
-                Verdict::Failed(why) => return Err(Failure::Failed(about(why))),
-                Verdict::Stalled(why) => return Err(Failure::Stalled(about(why))),
-                Verdict::Held(why) => return Err(Failure::Held(about(why))),
-                Verdict::NotYet(why) if Instant::now() >= deadline => {
-                    return Err(Failure::TimedOut(format!("timed out: {}", about(why))));
-                }
-                Verdict::NotYet(why) => {
-                    if why != said {
-                        eprintln!("{}", about(why.clone()));
-                        said = why;
-                    }
-                }
-            }
-            sleep(PAUSE.min(deadline.saturating_duration_since(Instant::now()))).await;
+    let look = async {
+        let monitor = Monitor::read(client, name).await?;
+        let contents = monitor.contents(client).await?;
+        let has_pods = monitor.has_pods(client).await?;
+        Ok(Verdict::of(&monitor, &contents, has_pods))
+    };
+    match look.await {
+        // The API server may be away for a while.
+        Err(error @ Error { cause: Cause::Unreachable(_) | Cause::Busy(_) | Cause::Refused(_), .. }) => {
+            Ok(Verdict::NotYet(error.to_string()))
         }
-        println!("configmonitor/{name} has its content");
+        verdict => verdict,
     }
-    Ok(())
 }

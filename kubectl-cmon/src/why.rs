@@ -15,7 +15,7 @@ use crate::options::{WORKLOADS, Why};
 use crate::outcome::Failure;
 use crate::plan::look_ahead;
 use crate::shadow::Premise;
-use crate::text::{Node, ago};
+use crate::text::{Node, ago, print};
 use crate::verdict::{message, reason};
 
 #[derive(Deserialize)]
@@ -93,8 +93,7 @@ pub(crate) async fn run(ambassador: &Ambassador, why: &Why) -> Result<(), Failur
     if nodes.is_empty() {
         nodes.push(Node::leaf("no ConfigMonitor selects it".to_owned()));
     }
-    print!("{}", Node::with(line, nodes));
-    Ok(())
+    print(Node::with(line, nodes))
 }
 
 /// Returns whether a pod of this time may be a successor in the restart; each restart, if the pod is gone.

@@ -101,6 +101,14 @@ struct ManagedFields {
     time: Option<ServerTime>,
 }
 
+impl DataObject {
+    /// Whether this is a Secret with the token of a ServiceAccount, whose changes only count if somebody names it.
+    #[must_use]
+    pub fn is_token(&self) -> bool {
+        self.r#type.as_deref() == Some("kubernetes.io/service-account-token")
+    }
+}
+
 impl DataMetadata {
     /// The field manager that last wrote the object, and when, as far as `managedFields` says.
     pub(crate) fn last_writer(&self) -> Option<(&str, ServerTime)> {

@@ -197,6 +197,12 @@ impl Found {
 }
 
 impl Policy {
+    /// Returns whether this object is a source if a pod refers to it.
+    #[must_use]
+    pub fn may_discover(&self, object: &SourceName) -> bool {
+        self.discover.as_ref().is_some_and(|discover| discover.accepts(object))
+    }
+
     /// Returns the objects that are sources beside those that the spec names, ordered by name, and the first one for which
     /// there is no room: first come those in the status, which have been found before.
     pub(crate) fn discovered<'a>(

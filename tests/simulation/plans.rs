@@ -100,6 +100,7 @@ fn a_plan_names_the_pods_that_the_operator_then_deletes() {
             let deleted: Vec<&String> = state.ledger.deletions.iter().filter_map(|its| names.get(&its.pod)).collect();
             let all: BTreeSet<&String> = first.iter().chain(&later).collect();
             assert_eq!(deleted.iter().copied().collect::<BTreeSet<_>>(), all, "{story:?}");
+            assert_eq!(first.is_empty(), all.is_empty(), "{story:?}");
             let wave: BTreeSet<&String> = deleted.iter().copied().take(first.len()).collect();
             assert_eq!(wave, first.iter().collect(), "{story:?}");
             some += u64::from(!all.is_empty());

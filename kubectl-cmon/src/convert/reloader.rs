@@ -12,12 +12,14 @@ use regex_lite::Regex;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+/// As the schema allows, in seconds.
+const MAX_QUIET_PERIOD: u64 = 3600;
 const KINDS: [Kind; 2] = [Kind::ConfigMap, Kind::Secret];
 const WAVE: &str = "wave.pusher.com/update-on-config-change";
 /// Further sources of wave, as `NAMESPACE/NAME,...`.
 const WAVE_EXTRA: [&str; 2] = ["wave.pusher.com/extra-configmaps", "wave.pusher.com/extra-secrets"];
-/// Annotations of a pod template by which charts restart pods.
-const CHECKSUM: &str = "checksum/";
+/// The beginning of the annotations of a pod template by which charts restart pods.
+pub(crate) const CHECKSUM: &str = "checksum/";
 /// Annotations about what the Secrets Store CSI driver mounts.
 const CSI: &str = "secretproviderclass";
 
@@ -41,6 +43,10 @@ pub(super) struct Settings {
     pause_deployment_annotation: String,
     pause_deployment_time_annotation: String,
     resources_to_ignore: Option<Vec<String>>,
+    namespaces_to_ignore: Option<Vec<String>>,
+    namespace_selectors: Option<Vec<String>>,
+    resource_selectors: Option<Vec<String>>,
+    is_argo_rollouts: bool,
     webhook_url: String,
     reload_on_create: bool,
     reload_on_delete: bool,
@@ -63,6 +69,10 @@ impl Default for Settings {
             pause_deployment_annotation: "deployment.reloader.stakater.com/pause-period".to_owned(),
             pause_deployment_time_annotation: "deployment.reloader.stakater.com/paused-at".to_owned(),
             resources_to_ignore: None,
+            namespaces_to_ignore: None,
+            namespace_selectors: None,
+            resource_selectors: None,
+            is_argo_rollouts: false,
             webhook_url: String::new(),
             reload_on_create: false,
             reload_on_delete: false,
@@ -85,6 +95,8 @@ pub(super) struct Workload<'a> {
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Conversion {
     pub(super) sources: BTreeSet<SourceName>,
+    /// Further sources that may be missing.
+    pub(super) optional: BTreeSet<SourceName>,
     /// The kinds that are discovered.
     pub(super) kinds: BTreeSet<Kind>,
     /// What is not discovered.
@@ -101,13 +113,17 @@ impl Conversion {
 
     /// Returns the fields of the spec that say which content counts.
     pub(super) fn fields(&self) -> Vec<(&'static str, Value)> {
-        let entry = |name: &SourceName| match name.kind {
-            Kind::ConfigMap => json!({"configMap": {"name": name.name}}),
-            Kind::Secret => json!({"secret": {"name": name.name}}),
+        let entry = |name: &SourceName, object: Value| match name.kind {
+            Kind::ConfigMap => json!({"configMap": object}),
+            Kind::Secret => json!({"secret": object}),
         };
+        let required = self.sources.iter().map(|name| entry(name, json!({"name": name.name})));
+        let optional = self.optional.difference(&self.sources);
+        let optional = optional.map(|name| entry(name, json!({"name": name.name, "optional": true})));
+        let sources: Vec<Value> = required.chain(optional).collect();
         let mut fields = Vec::new();
-        if !self.sources.is_empty() {
-            fields.push(("sources", self.sources.iter().map(entry).collect()));
+        if !sources.is_empty() {
+            fields.push(("sources", sources.into()));
         }
         if !self.kinds.is_empty() {
             let exclude: Vec<Value> = self.exclude.iter().map(|name| json!(name)).collect();
@@ -123,9 +139,26 @@ impl Conversion {
 }
 
 impl Settings {
+    /// Returns whether Reloader restarts nothing in the namespace.
+    pub(super) fn ignores(&self, namespace: &str) -> bool {
+        self.namespaces_to_ignore.iter().flatten().any(|ignored| ignored == namespace)
+    }
+
     /// Returns what no ConfigMonitor says.
     pub(super) fn notes(&self) -> Vec<String> {
         let mut notes = Vec::new();
+        if self.namespace_selectors.iter().flatten().next().is_some() {
+            notes.push("Reloader works in namespaces with certain labels only: see that this is one".to_owned());
+        }
+        if self.resource_selectors.iter().flatten().next().is_some() {
+            let note = "Reloader watches ConfigMaps and Secrets with certain labels only: exclude the others, or name the sources";
+            notes.push(note.to_owned());
+        }
+        if self.is_argo_rollouts {
+            notes.push(
+                "the pods of Argo Rollouts are not converted: write a ConfigMonitor with their labels".to_owned(),
+            );
+        }
         if !self.webhook_url.is_empty() {
             notes
                 .push("Reloader calls a webhook instead of restarting pods: use Events or metrics for that".to_owned());
@@ -158,9 +191,19 @@ impl Settings {
                     settings.reload_on_delete = is_on;
                     continue;
                 }
-                "resources-to-ignore" => {
+                "is-Argo-Rollouts" => {
+                    settings.is_argo_rollouts = is_on;
+                    continue;
+                }
+                "resources-to-ignore" | "namespaces-to-ignore" | "namespace-selector" | "resource-label-selector" => {
+                    let list = match flag {
+                        "resources-to-ignore" => &mut settings.resources_to_ignore,
+                        "namespaces-to-ignore" => &mut settings.namespaces_to_ignore,
+                        "namespace-selector" => &mut settings.namespace_selectors,
+                        _ => &mut settings.resource_selectors,
+                    };
                     let value = value.or_else(|| rest.next().cloned()).unwrap_or_default();
-                    settings.resources_to_ignore = Some(value.split(',').map(ToOwned::to_owned).collect());
+                    list.get_or_insert_default().extend(value.split(',').map(ToOwned::to_owned));
                     continue;
                 }
                 "configmap-annotation" => &mut settings.configmap_update_on_change_annotation,
@@ -198,7 +241,13 @@ impl Settings {
             workload.annotations.get(&self.pause_deployment_annotation).filter(|_| workload.kind == "Deployment")
         {
             match SignedDuration::from_str(period).ok().and_then(|period| u64::try_from(period.as_secs()).ok()) {
-                Some(seconds) => conversion.quiet_period_seconds = Some(seconds),
+                Some(seconds) => {
+                    let kept = seconds.clamp(1, MAX_QUIET_PERIOD);
+                    conversion.quiet_period_seconds = Some(kept);
+                    if kept != seconds {
+                        conversion.notes.push(format!("the pause period {period} becomes a quiet period of {kept} s"));
+                    }
+                }
                 None => conversion.notes.push(format!("the pause period {period:?} is no duration")),
             }
         }
@@ -290,11 +339,11 @@ fn wave(workload: &Workload<'_>, conversion: &mut Conversion) {
     conversion.kinds.extend(KINDS);
     for (kind, key) in KINDS.into_iter().zip(WAVE_EXTRA) {
         for extra in words(workload.annotations.get(key).map_or("", String::as_str)) {
-            match extra.split_once('/') {
-                Some((namespace, name)) if namespace == workload.namespace => {
-                    conversion.sources.insert(SourceName { kind, name: name.into() });
-                }
-                _ => conversion.notes.push(format!("{extra} is in another namespace, and is not translated")),
+            let (namespace, name) = extra.split_once('/').unwrap_or((workload.namespace, extra));
+            match namespace == workload.namespace {
+                // wave goes on without it.
+                true => drop(conversion.optional.insert(SourceName { kind, name: name.into() })),
+                false => conversion.notes.push(format!("{extra} is in another namespace, and is not translated")),
             }
         }
     }
@@ -410,6 +459,8 @@ mod tests {
     fn a_pause_period_is_a_quiet_period() {
         let pause = "deployment.reloader.stakater.com/pause-period";
         assert_eq!(converted(&[(AUTO, "true"), (pause, "5m")], &[]).quiet_period_seconds, Some(300));
+        let long = converted(&[(AUTO, "true"), (pause, "2h")], &[]);
+        assert_eq!((long.quiet_period_seconds, long.notes.len()), (Some(3600), 1));
         let paused = Workload {
             is_paused: true,
             ..workload(&[(AUTO, "true"), ("deployment.reloader.stakater.com/paused-at", "x")], &[])
@@ -428,12 +479,18 @@ mod tests {
             "--reload-on-create=true".to_owned(),
         ]);
         assert_eq!(settings.notes().len(), 2);
+        let selects = ["--namespaces-to-ignore=a,b", "--namespace-selector=c:d", "--is-Argo-Rollouts=true"];
+        let settings = Settings::of_arguments(&selects.map(ToOwned::to_owned));
+        assert_eq!((settings.notes().len(), settings.ignores("b"), settings.ignores("c")), (2, true, false));
     }
 
     #[test]
     fn wave_discovers_all_and_names_more() {
-        let wave = converted(&[(WAVE, "true"), (WAVE_EXTRA[0], "ns/more,else/where")], &[]);
-        assert_eq!((wave.kinds.len(), wave.sources, wave.notes.len()), (2, [config_map("more")].into(), 1));
+        let wave = converted(&[(WAVE, "true"), (WAVE_EXTRA[0], "ns/more,own,else/where")], &[]);
+        assert_eq!(
+            (wave.kinds.len(), wave.optional, wave.notes.len()),
+            (2, [config_map("more"), config_map("own")].into(), 1)
+        );
         assert!(converted(&[(WAVE, "false")], &[]).is_empty());
     }
 

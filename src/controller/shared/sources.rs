@@ -64,14 +64,14 @@ pub(crate) async fn fetch(client: &Client, source: &SourceName, part: &Part) -> 
 
 impl FetchedObject {
     fn of(object: &DataObject, name: &SourceName, Part { keys, recorded }: &Part) -> Self {
-        let DataObject { metadata, immutable, r#type, .. } = object;
+        let DataObject { metadata, immutable, .. } = object;
         let hash = |keys: &Keys| ContentHash::of(name.kind, object, keys.as_ref());
         let missing = keys.as_ref().and_then(|keys| report::missing_keys(name, object, keys));
         Self {
             uid: metadata.uid.clone(),
             version: metadata.resource_version.clone(),
             is_immutable: *immutable,
-            is_token: r#type.as_deref() == Some("kubernetes.io/service-account-token"),
+            is_token: object.is_token(),
             hash: hash(keys),
             recorded: recorded.as_ref().map(hash),
             missing_keys: missing.map(String::into_boxed_str),

@@ -3,7 +3,9 @@
 use std::collections::BTreeSet;
 use std::env;
 use std::fs;
+use std::io::{ErrorKind, Read as _};
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::Command;
 
@@ -184,13 +186,14 @@ async fn what_is_created_for_a_workload_is_what_the_operator_takes() {
 apiVersion: magalix.com/v1
 kind: ConfigMonitor
 metadata:
-  name: frontend
+  name: \"frontend\"
 spec:
   sources:
     - {\"configMap\":{\"keys\":[\"key\"],\"name\":\"frontend\"}}
   podSelector: {\"app\":\"frontend\"}
   maxUnavailable: \"25%\"
   maxSurge: \"25%\"
+# maxSurge needs an operator with the rights of deploy/surge.
 # It also refers to Secrets, which --secrets adds: token
 ";
     assert_eq!(created.out, expected, "{created:?}");
@@ -280,7 +283,7 @@ async fn what_reloader_restarts_is_converted_and_taken_over_without_a_restart() 
 apiVersion: magalix.com/v1
 kind: ConfigMonitor
 metadata:
-  name: frontend
+  name: \"frontend\"
   annotations:
     magalix.com/suspended-at: \"before the move\"
 spec:
@@ -389,6 +392,18 @@ async fn a_plan_says_what_a_restart_waits_for_and_what_a_file_does_not_restart()
     let held = cmon(&ns, "plan frontend").await;
     let says = ["restarts 2 pods for ConfigMap/frontend", "waiting for the next window", "2 pods are restarted"];
     assert_eq!((held.code, says.map(|says| held.out.contains(says))), (Some(6), [true; 3]), "{held:?}");
+    // What the caller may not read is not what the operator may not read.
+    let kubectl = control_plane().await.kubectl();
+    let reads = "--resource=configmonitors.magalix.com,pods";
+    kubectl.ok(&["create", "role", "planner", "--verb=get,list", reads, "-n", &ns.namespace]).await.unwrap();
+    let binding = ["create", "rolebinding", "planner", "--role=planner", "--user=planner", "-n", &ns.namespace];
+    kubectl.ok(&binding).await.unwrap();
+    let blind = cmon(&ns, "plan frontend --as=planner").await;
+    assert_eq!(
+        (blind.code, blind.err.contains("/configmaps/frontend is answered with 403")),
+        (Some(1), true),
+        "{blind:?}"
+    );
     let open = cmon(&ns, "plan frontend --at=2027-01-01T00:00:30Z").await;
     assert_eq!((open.code, open.out.contains("window")), (Some(6), false), "{open:?}");
     let requested = cmon(&ns, "plan frontend --restart").await;
@@ -473,9 +488,13 @@ async fn the_proxy_is_the_callers_alone_and_ends_with_the_plugin() {
     .await
     .unwrap();
     let folder = fs::metadata(socket.parent().unwrap()).unwrap();
+    let mut connection = UnixStream::connect(&socket).unwrap();
     assert!(fs::metadata(&socket).unwrap().file_type().is_socket());
     assert_eq!(folder.permissions().mode() & 0o777, 0o700);
     plugin.terminate(DEADLINE).await.unwrap();
+    // The proxy has ended, or it would wait for a request.
+    connection.set_read_timeout(Some(DEADLINE)).unwrap();
+    assert!(!matches!(connection.read(&mut [0]), Err(error) if error.kind() == ErrorKind::WouldBlock));
     eventually("nothing is left", DEADLINE, async || {
         ensure!(!socket.parent().unwrap().exists(), "the folder is left");
         Ok(())
