@@ -299,7 +299,14 @@ fn a_change_that_was_not_read_anew_keeps_its_list(ledger: &Ledger, book: &Book) 
             let its = book.writes[..number].iter().rev().take_while(has_it);
             let is_own = its.clone().all(|its| its.life == write.life);
             // Other content has interrupted what a restore has brought back.
-            let is_known = |began: &&Write| began.after.interrupted().is_none() && !ledger.unsure.contains(&write.life);
+            let is_brought_back = |began: &Write| {
+                let mut restored = ledger.restored.iter();
+                write.before.interrupted().is_some() && restored.any(|at| (began.at..write.at).contains(at))
+            };
+            let is_known = |began: &&Write| {
+                let is_whole = began.after.interrupted().is_none() && !is_brought_back(began);
+                is_whole && !ledger.unsure.contains(&write.life)
+            };
             let Some(began) = its.last().filter(|began| is_own && is_known(began)) else { continue };
             let differs = |reading: &Reading| {
                 let part = reading.source.only(|name| name == change.name);

@@ -330,6 +330,26 @@ fn content_that_interrupts_a_requested_restart_has_left_by_then() {
     play_well(&Story { namespaces: Served::Two, references: References::ByOwner, ..story });
 }
 
+/// Nobody knows which source had differed.
+#[test]
+fn after_a_restore_of_an_interruption_each_change_may_have_another_list() {
+    let moves = [
+        Spec(0, Edit::MaxUnavailable(None)),
+        Wait(400),
+        EditContent(OTHER, 'b'),
+        Wait(4000),
+        EditContent(SETTINGS, 'c'),
+        Wait(1500),
+        Move::BackUp,
+        Wait(4000),
+        Move::Restore,
+    ];
+    let pace = Pace { creation: 2000, readiness: 300, termination: 3000 };
+    let story =
+        Story { seed: 28361566885, monitors: vec![(3, AT_ONCE)], both: 1, replicas: true, pace, ..story(&moves) };
+    play_well(&Story { owners: Owners::Odd, skew: 3, status_lag: 500, surges: true, secret: true, ..story });
+}
+
 /// What was read in between is not known any more.
 #[test]
 fn after_a_restore_other_content_may_have_interrupted_a_restart_since_it_began() {
