@@ -56,16 +56,18 @@ pub(crate) async fn client_side(options: &Options, namespace: &str, file: &str) 
 pub(crate) async fn dry_run(options: &Options, namespace: &str, file: &str) -> Result<Vec<Change>, Failure> {
     let mut changes = Vec::new();
     let objects = printed(options, namespace, file, &["apply", "--dry-run=server"]).await?;
-    for object in objects.into_iter().filter(|object| object["metadata"]["namespace"] == json!(namespace)) {
+    for object in objects {
         changes.push(change(options, namespace, object).await?);
     }
     Ok(changes)
 }
 
-/// Returns the objects of a file as this command of kubectl prints them.
+/// Returns the objects of a file in the namespace, as this command of kubectl prints them.
 async fn printed(options: &Options, namespace: &str, file: &str, by: &[&str]) -> Result<Vec<Value>, Failure> {
     let mut command = kubectl(options);
-    command.args(by).args(["--output=json", "--recursive", "--namespace", namespace, "--filename", file]);
+    command.args(by).args(["--output=json", "--recursive", "--filename", file]);
+    // Given, it refuses objects of other namespaces.
+    command.args(options.namespace.iter().flat_map(|namespace| ["--namespace", namespace]));
     let output = command.stdin(Stdio::inherit()).stderr(Stdio::piped()).output().await?;
     if !output.status.success() {
         let said = String::from_utf8_lossy(&output.stderr);
@@ -77,7 +79,8 @@ async fn printed(options: &Options, namespace: &str, file: &str, by: &[&str]) ->
         Some(items) if document["kind"] == "List" => items.clone(),
         _ => vec![document],
     };
-    Ok(documents.into_iter().flat_map(of).collect())
+    let is_here = |object: &Value| object["metadata"]["namespace"] == json!(namespace);
+    Ok(documents.into_iter().flat_map(of).filter(is_here).collect())
 }
 
 async fn change(options: &Options, namespace: &str, mut object: Value) -> Result<Change, Failure> {
