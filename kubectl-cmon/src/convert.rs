@@ -6,6 +6,7 @@ pub(crate) use self::reloader::CHECKSUM;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use configmonitor_operator::kube::client::Client;
 use configmonitor_operator::kube::error::{Cause, Error};
 use configmonitor_operator::kube::list::Selection;
 use configmonitor_operator::kube::{CONFIG_MAPS, Resource};
@@ -38,24 +39,20 @@ pub(crate) async fn run(options: &Options, ambassador: &Ambassador, convert: &Co
     };
     let settings = settings.map_err(|error| Failure::Failed(format!("Reloader's settings: {error}")))?;
     let namespace = &*ambassador.namespace;
-    let mut objects = of_cluster(ambassador).await?;
-    let workloads = match &convert.filename {
-        Some(file) => {
-            let of_file = manifests::client_side(options, namespace, file).await?;
-            objects.retain(|object| !WORKLOADS.iter().chain(&BATCH).any(|its| object["kind"] == its.kind));
-            objects.extend(of_file.iter().cloned());
-            of_file
-        }
-        None => objects.clone(),
-    };
     if settings.ignores(namespace) {
         return Err(Failure::Failed(format!(
             "Reloader ignores namespace {namespace:?}, so that there is nothing to convert"
         )));
     }
     let client = ambassador.client.within(&ambassador.namespace);
+    let workloads = match &convert.filename {
+        Some(file) => manifests::client_side(options, namespace, file).await?,
+        None => listed(&client, WORKLOADS.iter().chain(&BATCH).copied(), false).await?,
+    };
+    let sources = [Kind::ConfigMap, Kind::Secret].map(Kind::resource);
+    let sources = listed(&client, sources.into_iter(), true).await?;
     let mut names: BTreeSet<String> = Monitor::objects(&client).await?.items.iter().map(name_of).collect();
-    let existing: BTreeMap<SourceName, Annotations> = objects.iter().filter_map(source).collect();
+    let existing: BTreeMap<SourceName, Annotations> = sources.iter().chain(&workloads).filter_map(source).collect();
     let mut notes = settings.notes();
     notes.extend(is_guess.then(|| "Reloader's settings may not be read: its defaults count".to_owned()));
     for object in workloads {
@@ -124,21 +121,23 @@ async fn settings(ambassador: &Ambassador) -> Result<serde_json::Result<Settings
     };
     let deployments = ambassador.client.list(&all(WORKLOADS[0]), None, of_reloader).await?;
     let arguments = deployments.items.into_iter().flatten().next();
-    Ok(Ok(arguments.map_or_else(Settings::default, |arguments| Settings::of_arguments(&arguments))))
+    Ok(Settings::of_arguments(&arguments.unwrap_or_default()))
 }
 
-/// Lists what matters in the namespace. Of ConfigMaps and Secrets that is their metadata.
-async fn of_cluster(ambassador: &Ambassador) -> Result<Vec<Value>, Failure> {
-    let client = ambassador.client.within(&ambassador.namespace);
-    let sources = [Kind::ConfigMap, Kind::Secret].map(|kind| (kind.resource(), true));
+/// Lists the objects of these resources.
+async fn listed(
+    client: &Client,
+    resources: impl Iterator<Item = Resource>,
+    metadata_only: bool,
+) -> Result<Vec<Value>, Error> {
     let mut objects = Vec::new();
-    for (resource, metadata_only) in WORKLOADS.iter().chain(&BATCH).map(|its| (*its, false)).chain(sources) {
-        let all = Selection { metadata_only, ..all(resource) };
+    for resource in resources {
         // Objects of a list do not say their kind.
         let with_kind = |mut object: Value| {
             object["kind"] = resource.kind.into();
             object
         };
+        let all = Selection { metadata_only, ..all(resource) };
         objects.extend(client.list(&all, None, with_kind).await?.items);
     }
     Ok(objects)

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::convert::CHECKSUM;
 use crate::create::references;
-use crate::monitors::{Monitor, all};
+use crate::monitors::{Monitor, all, name_of};
 use crate::options::WORKLOADS;
 use crate::outcome::Failure;
 use crate::text::{Node, print};
@@ -70,12 +70,7 @@ impl Workload {
         let by_chart = of_template.iter().filter(|key| key.starts_with(CHECKSUM));
         let by_chart = by_chart.map(|key| format!("its chart, by the annotation {key} of the pod template"));
         let others = by_tool.chain(by_chart).collect();
-        Ok(Self {
-            name: format!("{kind}/{}", object["metadata"]["name"].as_str().unwrap_or_default()),
-            labels,
-            sources,
-            others,
-        })
+        Ok(Self { name: format!("{kind}/{}", name_of(object)), labels, sources, others })
     }
 }
 

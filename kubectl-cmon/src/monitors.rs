@@ -41,6 +41,11 @@ pub(crate) fn all(resource: Resource) -> Selection {
     Selection { resource, labels: None, fields: None, metadata_only: false }
 }
 
+/// Selects the pods that a ConfigMonitor selects.
+pub(crate) fn pods_of(policy: &Policy) -> Selection {
+    Selection { labels: Some(policy.selector.to_query()), ..all(PODS) }
+}
+
 impl Monitor {
     fn new(ConfigMonitor { metadata, spec, status }: ConfigMonitor) -> Self {
         let policy = Policy::of(spec.as_deref());
@@ -100,8 +105,7 @@ impl Monitor {
         if reason(status) != <&str>::from(Reason::NoPodsSelected) {
             return Ok(true);
         }
-        let labels = Some(policy.selector.to_query());
-        let pods = client.list(&Selection { labels, ..all(PODS) }, None, |_: IgnoredAny| ()).await?;
+        let pods = client.list(&pods_of(policy), None, |_: IgnoredAny| ()).await?;
         Ok(!pods.items.is_empty())
     }
 

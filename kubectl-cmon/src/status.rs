@@ -4,15 +4,15 @@ use std::collections::BTreeMap;
 use std::io::{self, IsTerminal};
 use std::time::Duration;
 
-use configmonitor_operator::kube::list::{List, Selection};
+use configmonitor_operator::kube::ServerTime;
+use configmonitor_operator::kube::list::List;
 use configmonitor_operator::kube::objects::Pod;
-use configmonitor_operator::kube::{PODS, ServerTime};
 use configmonitor_operator::monitor::status::{self, CanaryState, Entry, Outcome, Restart, SourceStatus};
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
 use crate::ambassador::Ambassador;
-use crate::monitors::Monitor;
+use crate::monitors::{Monitor, pods_of};
 use crate::options::{Format, Status};
 use crate::outcome::Failure;
 use crate::text::{Node, ago, bar, print};
@@ -55,11 +55,7 @@ async fn look(ambassador: &Ambassador, command: &Status) -> Result<String, Failu
     let (mut texts, mut objects) = (Vec::new(), Vec::new());
     for monitor in &monitors {
         let pods = match &monitor.policy {
-            Ok(policy) => {
-                let labels = Some(policy.selector.to_query());
-                let of = Selection { resource: PODS, labels, fields: None, metadata_only: false };
-                Some(client.list(&of, None, |pod: Pod| pod).await?)
-            }
+            Ok(policy) => Some(client.list(&pods_of(policy), None, |pod: Pod| pod).await?),
             Err(_) => None,
         };
         match command.output {

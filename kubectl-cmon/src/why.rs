@@ -46,6 +46,7 @@ pub(crate) async fn run(ambassador: &Ambassador, why: &Why) -> Result<(), Failur
         Err(error) => return Err(error.into()),
     };
     let listed = Monitor::objects(&client).await?;
+    let own_pod = ambassador.operator().await?;
     let mut nodes = Vec::new();
     for object in listed.items {
         let monitor: Monitor = Monitor::of(&object)?;
@@ -79,7 +80,7 @@ pub(crate) async fn run(ambassador: &Ambassador, why: &Why) -> Result<(), Failur
                 namespace: Arc::clone(&ambassador.namespace),
                 monitor: object,
                 objects: BTreeMap::new(),
-                own_pod: ambassador.operator().await?,
+                own_pod: own_pod.clone(),
                 now: listed.at,
             };
             let outlook = look_ahead(ambassador.way(), monitor.metadata.name.to_string(), premise, false).await?;

@@ -13,12 +13,11 @@ use fastrand::Rng;
 use kubectl_cmon::plan::look_ahead;
 use kubectl_cmon::shadow::Premise;
 use serde_json::Value;
-use simulated_cluster::NAMESPACE;
 use simulated_cluster::cluster::Cluster;
 use simulated_cluster::network::Process;
 use simulated_cluster::processes::start;
 use simulated_cluster::state::{OWN_POD, Owners, Pace, References};
-use simulated_cluster::transport::Connection;
+use simulated_cluster::{Connection, NAMESPACE};
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 

@@ -10,7 +10,7 @@ use configmonitor_operator::monitor::source::SourceName;
 use jiff::SignedDuration;
 use regex_lite::Regex;
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 /// As the schema allows, in seconds.
 const MAX_QUIET_PERIOD: u64 = 3600;
@@ -22,6 +22,37 @@ const WAVE_EXTRA: [&str; 2] = ["wave.pusher.com/extra-configmaps", "wave.pusher.
 pub(crate) const CHECKSUM: &str = "checksum/";
 /// Annotations about what the Secrets Store CSI driver mounts.
 const CSI: &str = "secretproviderclass";
+
+/// The flags of Reloader that matter here, with their names in its ConfigMap.
+const FLAGS: [(&str, &str, Form); 19] = [
+    ("auto-reload-all", "autoReloadAll", Form::Switch),
+    ("reload-on-create", "reloadOnCreate", Form::Switch),
+    ("reload-on-delete", "reloadOnDelete", Form::Switch),
+    ("is-Argo-Rollouts", "isArgoRollouts", Form::Switch),
+    ("resources-to-ignore", "resourcesToIgnore", Form::List),
+    ("namespaces-to-ignore", "namespacesToIgnore", Form::List),
+    ("namespace-selector", "namespaceSelectors", Form::List),
+    ("resource-label-selector", "resourceSelectors", Form::List),
+    ("configmap-annotation", "configmapUpdateOnChangeAnnotation", Form::Text),
+    ("secret-annotation", "secretUpdateOnChangeAnnotation", Form::Text),
+    ("auto-annotation", "reloaderAutoAnnotation", Form::Text),
+    ("configmap-auto-annotation", "configmapReloaderAutoAnnotation", Form::Text),
+    ("secret-auto-annotation", "secretReloaderAutoAnnotation", Form::Text),
+    ("auto-search-annotation", "autoSearchAnnotation", Form::Text),
+    ("search-match-annotation", "searchMatchAnnotation", Form::Text),
+    ("ignore-annotation", "ignoreResourceAnnotation", Form::Text),
+    ("pause-deployment-annotation", "pauseDeploymentAnnotation", Form::Text),
+    ("pause-deployment-time-annotation", "pauseDeploymentTimeAnnotation", Form::Text),
+    ("webhook-url", "webhookUrl", Form::Text),
+];
+
+/// How a flag has a value.
+enum Form {
+    Switch,
+    Text,
+    /// Several, separated by commas.
+    List,
+}
 
 pub(super) type Annotations = BTreeMap<String, String>;
 
@@ -170,58 +201,24 @@ impl Settings {
     }
 
     /// Reads the arguments of Reloader, for versions without the ConfigMap.
-    pub(super) fn of_arguments(arguments: &[String]) -> Self {
-        let mut settings = Self::default();
+    pub(super) fn of_arguments(arguments: &[String]) -> serde_json::Result<Self> {
+        let mut settings = Map::new();
         let mut rest = arguments.iter();
         while let Some(argument) = rest.next() {
             let Some(flag) = argument.strip_prefix("--") else { continue };
-            let (flag, value) =
-                flag.split_once('=').map_or((flag, None), |(flag, value)| (flag, Some(value.to_owned())));
-            let is_on = value.as_deref() != Some("false");
-            let field = match flag {
-                "auto-reload-all" => {
-                    settings.auto_reload_all = is_on;
-                    continue;
+            let (flag, value) = flag.split_once('=').map_or((flag, None), |(flag, value)| (flag, Some(value)));
+            let Some((_, field, form)) = FLAGS.iter().find(|(its, ..)| *its == flag) else { continue };
+            let mut text = || value.or_else(|| rest.next().map(String::as_str)).unwrap_or_default();
+            match form {
+                Form::Switch => drop(settings.insert((*field).to_owned(), json!(value != Some("false")))),
+                Form::Text => drop(settings.insert((*field).to_owned(), json!(text()))),
+                Form::List => {
+                    let list = settings.entry(*field).or_insert_with(|| json!([]));
+                    list.as_array_mut().into_iter().for_each(|list| list.extend(text().split(',').map(Value::from)));
                 }
-                "reload-on-create" => {
-                    settings.reload_on_create = is_on;
-                    continue;
-                }
-                "reload-on-delete" => {
-                    settings.reload_on_delete = is_on;
-                    continue;
-                }
-                "is-Argo-Rollouts" => {
-                    settings.is_argo_rollouts = is_on;
-                    continue;
-                }
-                "resources-to-ignore" | "namespaces-to-ignore" | "namespace-selector" | "resource-label-selector" => {
-                    let list = match flag {
-                        "resources-to-ignore" => &mut settings.resources_to_ignore,
-                        "namespaces-to-ignore" => &mut settings.namespaces_to_ignore,
-                        "namespace-selector" => &mut settings.namespace_selectors,
-                        _ => &mut settings.resource_selectors,
-                    };
-                    let value = value.or_else(|| rest.next().cloned()).unwrap_or_default();
-                    list.get_or_insert_default().extend(value.split(',').map(ToOwned::to_owned));
-                    continue;
-                }
-                "configmap-annotation" => &mut settings.configmap_update_on_change_annotation,
-                "secret-annotation" => &mut settings.secret_update_on_change_annotation,
-                "auto-annotation" => &mut settings.reloader_auto_annotation,
-                "configmap-auto-annotation" => &mut settings.configmap_reloader_auto_annotation,
-                "secret-auto-annotation" => &mut settings.secret_reloader_auto_annotation,
-                "auto-search-annotation" => &mut settings.auto_search_annotation,
-                "search-match-annotation" => &mut settings.search_match_annotation,
-                "ignore-annotation" => &mut settings.ignore_resource_annotation,
-                "pause-deployment-annotation" => &mut settings.pause_deployment_annotation,
-                "pause-deployment-time-annotation" => &mut settings.pause_deployment_time_annotation,
-                "webhook-url" => &mut settings.webhook_url,
-                _ => continue,
-            };
-            *field = value.or_else(|| rest.next().cloned()).unwrap_or_default();
+            }
         }
-        settings
+        serde_json::from_value(settings.into())
     }
 
     /// Translates the annotations of a workload, given the annotations of the ConfigMaps and Secrets that exist.
@@ -477,10 +474,11 @@ mod tests {
             "--webhook-url".to_owned(),
             "http://a".to_owned(),
             "--reload-on-create=true".to_owned(),
-        ]);
+        ])
+        .unwrap();
         assert_eq!(settings.notes().len(), 2);
         let selects = ["--namespaces-to-ignore=a,b", "--namespace-selector=c:d", "--is-Argo-Rollouts=true"];
-        let settings = Settings::of_arguments(&selects.map(ToOwned::to_owned));
+        let settings = Settings::of_arguments(&selects.map(ToOwned::to_owned)).unwrap();
         assert_eq!((settings.notes().len(), settings.ignores("b"), settings.ignores("c")), (2, true, false));
     }
 
@@ -500,7 +498,7 @@ mod tests {
             r#"{"autoReloadAll":false,"reloaderAutoAnnotation":"my/auto","resourcesToIgnore":null}"#,
         )
         .unwrap();
-        let of_arguments = Settings::of_arguments(&["--auto-annotation=my/auto".to_owned()]);
+        let of_arguments = Settings::of_arguments(&["--auto-annotation=my/auto".to_owned()]).unwrap();
         for settings in [of_config_map, of_arguments] {
             assert_eq!(settings.convert(&workload(&[("my/auto", "true")], &[]), &existing()).kinds.len(), 2);
         }

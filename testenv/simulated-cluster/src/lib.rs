@@ -24,7 +24,7 @@ pub mod processes;
 pub mod state;
 pub mod store;
 mod surge;
-pub mod transport;
+mod transport;
 mod watching;
 
 pub use transport::Connection;
