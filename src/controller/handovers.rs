@@ -6,20 +6,21 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU32;
 use std::panic::AssertUnwindSafe;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures_util::FutureExt;
 use serde_json::value::RawValue;
 use tokio::sync::Notify;
 use tokio::time::{sleep, timeout};
+use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
 use super::restart::{read_deployments, read_workload, remove};
 use super::shared::Shared;
 use crate::kube::backoff::Backoff;
-use crate::kube::client::{Permit, Preconditions};
+use crate::kube::client::{Client, Preconditions};
 use crate::kube::error::{Cause, Error};
 use crate::kube::faults::Faults;
 use crate::kube::list::Selection;
@@ -48,22 +49,25 @@ const PAUSE: Duration = Duration::from_millis(500);
 #[derive(Default)]
 pub(crate) struct Handovers {
     bell: Notify,
-    has_task: AtomicBool,
+    /// Stops the task, if there is one.
+    task: Mutex<Option<CancellationToken>>,
     are_left: AtomicBool,
-    /// The namespace has lost its label: nothing is changed there any more.
-    is_left_alone: AtomicBool,
 }
 
 impl Handovers {
-    /// A pod that is handed over has come or changed. Returns whether the namespace needs a task.
-    pub(crate) fn ring(&self) -> bool {
-        self.is_left_alone.store(false, Ordering::Relaxed);
+    /// A pod that is handed over has come or changed. Returns what stops the task that the namespace needs now, if it has
+    /// none.
+    pub(crate) fn ring(&self, of: &CancellationToken) -> Option<CancellationToken> {
         self.bell.notify_one();
-        !self.has_task.swap(true, Ordering::Relaxed)
+        let mut task = self.task.lock().unwrap_or_else(PoisonError::into_inner);
+        task.is_none().then(|| task.insert(of.child_token()).clone())
     }
 
+    /// The namespace has lost its label: nothing is changed there any more.
     pub(crate) fn leave_alone(&self) {
-        self.is_left_alone.store(true, Ordering::Relaxed);
+        if let Some(task) = self.task.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            task.cancel();
+        }
     }
 
     /// A ConfigMonitor has changed.
@@ -74,23 +78,25 @@ impl Handovers {
     }
 }
 
-/// Runs until the client is stopped. Goes on after a panic.
-pub(crate) async fn run(shared: Arc<Shared>) {
+/// Runs until it is stopped. Goes on after a panic.
+pub(crate) async fn run(shared: Arc<Shared>, stop: CancellationToken) {
+    let client = shared.client.with_stop(stop.clone());
     let work = async {
         shared.limits.elected().await;
-        while AssertUnwindSafe(look_after(&shared)).catch_unwind().await.is_err() {
-            error!(namespace = shared.client.namespace(), "task for pods that are handed over panicked; restarting it");
+        while AssertUnwindSafe(look_after(&shared, &client)).catch_unwind().await.is_err() {
+            error!(namespace = client.namespace(), "task for pods that are handed over panicked; restarting it");
             sleep(RECHECK).await;
         }
     };
-    shared.client.stop().run_until_cancelled(work).await;
+    stop.run_until_cancelled(work).await;
+    client.metrics().set_handed_over(client.namespace(), 0, None);
 }
 
-async fn look_after(shared: &Shared) {
+async fn look_after(shared: &Shared, client: &Client) {
     let (mut backoff, mut faults) = (Backoff::default(), Faults::default());
     let Handovers { bell, are_left, .. } = &shared.handovers;
     loop {
-        let delay = match settle(shared).await {
+        let delay = match settle(shared, client).await {
             Ok(are_some) => {
                 backoff.reset();
                 faults.recovered();
@@ -100,7 +106,7 @@ async fn look_after(shared: &Shared) {
             Err(error) if error.cause == Cause::Stopped => return,
             Err(error) => {
                 if faults.record(&error.cause).1 {
-                    warn!(namespace = shared.client.namespace(), %error, "pods that are handed over stay so");
+                    warn!(namespace = client.namespace(), %error, "pods that are handed over stay so");
                 }
                 Some(backoff.after_failure())
             }
@@ -115,8 +121,7 @@ async fn look_after(shared: &Shared) {
 
 /// Deletes or gives back the pods that no restart holds. Returns whether some are left. A failure at one pod keeps none of
 /// the others.
-async fn settle(shared: &Shared) -> Result<bool, Error> {
-    let client = &shared.client;
+async fn settle(shared: &Shared, client: &Client) -> Result<bool, Error> {
     let labels = Some(SELECTS_HANDED_OVER.to_owned());
     let selection = Selection { resource: PODS, labels, fields: None, metadata_only: false };
     // Whoever may label pods may label many, and write much into them.
@@ -138,13 +143,13 @@ async fn settle(shared: &Shared) -> Result<bool, Error> {
         }
         let settled = async {
             if !monitors.contains_key(name) {
-                monitors.insert(name, monitor(shared, name).await?);
+                monitors.insert(name, monitor(client, name).await?);
             }
             if of.claim(monitors.get(name).and_then(Option::as_ref)) == Claim::Held {
                 return Ok(false);
             }
             tried += 1;
-            settle_one(shared, of).await
+            settle_one(client, of).await
         };
         match settled.await {
             Ok(is_settled) => left -= usize::from(is_settled),
@@ -189,11 +194,11 @@ impl HandedOverPod {
     }
 }
 
-async fn monitor(shared: &Shared, name: &str) -> Result<Option<ConfigMonitor>, Error> {
+async fn monitor(client: &Client, name: &str) -> Result<Option<ConfigMonitor>, Error> {
     if !is_dns_subdomain(name) {
         return Ok(None);
     }
-    match shared.client.get(CONFIG_MONITORS, name).await {
+    match client.get(CONFIG_MONITORS, name).await {
         Ok(answer) => Ok(Some(answer.value)),
         Err(error) if error.cause.is_not_found() => Ok(None),
         Err(error) => Err(error),
@@ -201,12 +206,11 @@ async fn monitor(shared: &Shared, name: &str) -> Result<Option<ConfigMonitor>, E
 }
 
 /// Returns whether the pod is deleted or given back. What decides is read once the change may be sent.
-async fn settle_one(shared: &Shared, of: &HandedOverPod) -> Result<bool, Error> {
-    let (client, HandedOverPod { pod, .. }) = (&shared.client, of);
-    let Some((to, permit)) = pod.handed_over.as_ref().map(|of| &of.to).zip(permit(shared).await?) else {
-        return Ok(false);
-    };
-    let monitor = monitor(shared, of.by().0).await?;
+async fn settle_one(client: &Client, of: &HandedOverPod) -> Result<bool, Error> {
+    let pod = &of.pod;
+    let Some(to) = pod.handed_over.as_ref().map(|of| &of.to) else { return Ok(false) };
+    let permit = client.deletion_permit().await?;
+    let monitor = monitor(client, of.by().0).await?;
     let claim = of.claim(monitor.as_ref());
     if claim == Claim::Held {
         return Ok(false);
@@ -251,12 +255,6 @@ async fn settle_one(shared: &Shared, of: &HandedOverPod) -> Result<bool, Error> 
         Err(Error { cause: Cause::NotFound(_) | Cause::Conflict(_), .. }) => Ok(false),
         Err(error) => Err(error),
     }
-}
-
-/// Returns the permission for a change, if the namespace is still served.
-async fn permit(shared: &Shared) -> Result<Option<Permit>, Error> {
-    let permit = shared.client.deletion_permit().await?;
-    Ok(Some(permit).filter(|_| !shared.handovers.is_left_alone.load(Ordering::Relaxed)))
 }
 
 #[cfg(test)]

@@ -209,8 +209,8 @@ impl Keepers {
         for change in changes {
             match change {
                 Change::LookAfter => {
-                    if shared.handovers.ring() {
-                        self.tasks.spawn(handovers::run(Arc::clone(&shared)));
+                    if let Some(stop) = shared.handovers.ring(self.client.stop()) {
+                        self.tasks.spawn(handovers::run(Arc::clone(&shared), stop));
                     }
                 }
                 Change::Start(monitor, latest) => self.start(&shared, *monitor, latest),

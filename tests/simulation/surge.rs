@@ -5,14 +5,14 @@ use std::sync::Arc;
 
 use simulated_cluster::ledger::{Ledger, PodRecord};
 use simulated_cluster::network::Process::{First, Second};
-use simulated_cluster::network::{Fate, RequestKind};
+use simulated_cluster::network::{Fate, RequestKind, Served};
 use simulated_cluster::state::{Owners, Pace, References};
 
 use crate::examples::{SETTINGS, play_well, spec, story};
 use crate::player::Played;
 use crate::story::Move::{
-    self, DeleteDeployment, DeleteMonitor, Edit as EditContent, LetSurge, NewPodsStayUnready, Request, RollOut, Scale,
-    Start, Stop, Wait,
+    self, DeleteDeployment, DeleteMonitor, Edit as EditContent, LabelNamespace, LetSurge, NewPodsStayUnready, Request,
+    RollOut, Scale, Start, Stop, Wait,
 };
 use crate::story::{AT_ONCE, Edit, PodCount, Pods, Story, Windows};
 
@@ -135,6 +135,16 @@ fn the_pods_of_a_deleted_config_monitor_are_given_back_by_this_process_or_the_ne
     assert_eq!(surges(&[STUCK, EDIT, Wait(5000), DeleteMonitor(0), Wait(20_000)]), "+1 -1");
     let unseen = [STUCK, EDIT, Wait(5000), Stop(First), DeleteMonitor(0), Wait(100), Start(First), Wait(20_000)];
     assert_eq!(surges(&unseen), "+1 -1");
+}
+
+/// The label goes while the Deployment is read.
+#[test]
+fn a_pod_is_not_given_back_in_a_namespace_that_has_lost_its_label() {
+    let late = Request(First, RequestKind::GetOwner, 1, Fate::LateAnswer(4000));
+    let gone = [STUCK, EDIT, Wait(5000), late, DeleteMonitor(0), Wait(2000), LabelNamespace(false), Wait(20_000)];
+    let labelled = |moves: &[Move]| events(&Story { namespaces: Served::Labelled, ..surging(moves) });
+    assert_eq!(labelled(&gone), "+1");
+    assert_eq!(labelled(&[&gone[..], &[LabelNamespace(true), Wait(20_000)]].concat()), "+1 -1");
 }
 
 #[test]
