@@ -17,7 +17,7 @@ use crate::kube::{ResourceVersion, ServerTime};
 
 /// The maximum number of recorded restarts, and of sources of each.
 const HISTORY: usize = 10;
-const MAX_SOURCES_OF_ENTRY: usize = 16;
+const MAX_SOURCES_OF_ENTRY: usize = 12;
 const A_SECOND: Duration = Duration::from_secs(1);
 
 /// The usual words of conditions, held once for all ConfigMonitors.
@@ -811,6 +811,7 @@ mod tests {
             Status { sources, history, restart: Some(Box::new(restart)), ..Status::default() }
         };
         let bytes = |count| serde_json::to_string(&status(count)).expect("JSON").len();
+        assert!(bytes(MAX_SOURCES) + 2_000 < 250_000, "{} without conditions", bytes(MAX_SOURCES));
         let with_former = MAX_SOURCES + MAX_FORMER;
         assert!(bytes(with_former) + 10_000 < MAX_STATUS_BYTES, "{} without conditions", bytes(with_former));
     }
