@@ -9,6 +9,7 @@ use testenv::fixture::{APP, NAME, condition, message_of};
 use testenv::{DEADLINE, Operator, eventually};
 use tokio::time::sleep;
 
+use crate::injection::Injection;
 use crate::refusal::{Refusal, wait_for_not_ready};
 use crate::secrets;
 use crate::test_namespace::TestNamespace;
@@ -190,21 +191,22 @@ async fn a_config_map_that_a_deployment_gets_becomes_a_source() {
     assert_eq!(replaced(&ns, &before).await, ["first", "first"]);
 }
 
-/// As admission may inject a reference, for a while.
+/// For a while, admission adds a reference to each pod that is created.
 #[tokio::test]
-async fn pods_of_one_owner_with_the_same_labels_are_told_apart_by_their_references() {
+async fn pods_of_one_template_are_told_apart_by_what_admission_has_injected() {
     let ns = TestNamespace::new().await;
     create(&ns, &["ConfigMap/a", "ConfigMap/injected"]).await;
-    workload(&ns, "replicasets", "set", 1, refers(&["a"])).await;
+    workload(&ns, "deployments", "first", 1, refers(&["a"])).await;
     let without = ns.ready_pods(APP, 1).await;
-    let injects = async |replicas: usize, config_maps: &[&str]| {
-        let spec = json!({"replicas": replicas, "template": {"spec": refers(config_maps)}});
-        ns.patch("replicasets", "set", json!({"spec": spec})).await;
+    let Some(injection) = Injection::begin(&ns, "injected").await else { return };
+    let scale = async |replicas: usize| {
+        ns.patch("deployments", "first", json!({"spec": {"replicas": replicas}})).await;
+        ns.ready_pods(APP, replicas).await
     };
-    injects(2, &["a", "injected"]).await;
-    let mut with = ns.ready_pods(APP, 2).await;
+    let mut with = scale(2).await;
     with.retain(|name, _| !without.contains_key(name));
-    injects(2, &["a"]).await;
+    injection.end().await;
+    scale(3).await;
     let _operator = ns.operator().await;
     discover(&ns, json!({})).await;
     settled(&ns, "UpToDate", &["ConfigMap/a", "ConfigMap/injected"]).await;

@@ -10,6 +10,7 @@ mod discover;
 mod eviction;
 mod fields;
 mod handover;
+mod injection;
 mod install;
 mod leader;
 mod metrics;
