@@ -12,16 +12,17 @@ use configmonitor_operator::kube::client::Client;
 use configmonitor_operator::kube::list::Selection;
 use configmonitor_operator::kube::objects::Pod;
 use configmonitor_operator::kube::transport::{KubectlProxy, Transport};
-use configmonitor_operator::kube::{PODS, Uid};
+use configmonitor_operator::kube::{NAMESPACES, PODS, Uid};
 use configmonitor_operator::metrics::Metrics;
 use reqwest::Url;
+use serde_json::Value;
 use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
 use tokio_util::sync::CancellationToken;
 
-use crate::monitors::all;
-use crate::options::Options;
+use crate::monitors::{all, name_of};
+use crate::options::Access;
 use crate::outcome::Failure;
 
 /// The namespace of a pod, for kubectl that runs in one.
@@ -52,28 +53,37 @@ impl Ambassador {
         Ok(<[Uid; 1]>::try_from(its).ok().map(|[only]| only))
     }
 
+    /// Returns the namespace, or all of them.
+    pub(crate) async fn namespaces(&self, all_of_them: bool) -> Result<Vec<Arc<str>>, Failure> {
+        if !all_of_them {
+            return Ok(vec![Arc::clone(&self.namespace)]);
+        }
+        let names = Selection { metadata_only: true, ..all(NAMESPACES) };
+        Ok(self.client.list(&names, None, |object: Value| name_of(&object).into()).await?.items)
+    }
+
     /// Returns the way to the API server, for another client.
     pub(crate) fn way(&self) -> (&Arc<dyn Transport>, &Url) {
         (&self.transport, &self.base)
     }
 
     /// Starts the proxy with the flags of kubectl, and asks kubectl for the namespace meanwhile.
-    pub(crate) async fn start(options: &Options) -> Result<Self, Failure> {
+    pub(crate) async fn start(access: &Access) -> Result<Self, Failure> {
         let own = Permissions::from_mode(0o700);
         let folder = tempfile::Builder::new().prefix("kubectl-cmon-").permissions(own).tempdir()?;
         let socket = folder.path().join("proxy");
-        let mut command = kubectl(options);
+        let mut command = kubectl(access);
         command.arg("proxy").arg("--unix-socket").arg(&socket);
         // Without it, a server with a path loses the path.
         command.arg("--append-server-path=true");
-        if options.command.only_reads() {
+        if access.only_reads {
             command.arg("--reject-methods=^(POST|PUT|PATCH|DELETE)$");
         }
         // A plugin for credentials may prompt.
         let mut proxy = command.stdout(Stdio::piped()).kill_on_drop(true).spawn().map_err(not_found)?;
         let lines = proxy.stdout.take().map(|stdout| BufReader::new(stdout).lines());
         let mut lines = lines.ok_or_else(|| Failure::failed("kubectl proxy has no output"))?;
-        let namespace = namespace(options).await?;
+        let namespace = namespace(access).await?;
         while let Some(line) = lines.next_line().await? {
             if line.starts_with("Starting to serve on ") {
                 let url = Url::from_file_path(&socket).map_err(|()| Failure::failed("the socket has no path"))?;
@@ -89,9 +99,9 @@ impl Ambassador {
     }
 }
 
-pub(crate) fn kubectl(options: &Options) -> Command {
+pub(crate) fn kubectl(access: &Access) -> Command {
     let mut command = Command::new("kubectl");
-    command.args(&options.kubectl);
+    command.args(&access.kubectl);
     command
 }
 
@@ -100,11 +110,11 @@ fn not_found(error: std::io::Error) -> Failure {
 }
 
 /// Returns the namespace of the command line, of the kubeconfig, or of the pod.
-async fn namespace(options: &Options) -> Result<Arc<str>, Failure> {
-    if let Some(namespace) = &options.namespace {
+async fn namespace(access: &Access) -> Result<Arc<str>, Failure> {
+    if let Some(namespace) = &access.namespace {
         return Ok(namespace.as_str().into());
     }
-    let mut command = kubectl(options);
+    let mut command = kubectl(access);
     command.args(["config", "view", "--minify", "--output=jsonpath={..namespace}"]).stderr(Stdio::null());
     let output = command.output().await.map_err(not_found)?;
     let configured = String::from_utf8_lossy(&output.stdout).trim().to_owned();

@@ -19,7 +19,7 @@ use crate::ambassador::Ambassador;
 use crate::create::{references, strategy, yaml};
 use crate::manifests;
 use crate::monitors::{Monitor, all, name_of};
-use crate::options::{Convert, Options, WORKLOADS};
+use crate::options::{Access, Convert, WORKLOADS};
 use crate::outcome::Failure;
 use crate::request::SUSPENDED_AT;
 use crate::text::print;
@@ -32,7 +32,7 @@ const BATCH: [Resource; 2] = [
     Resource { api_version: "batch/v1", kind: "Job", plural: "jobs" },
 ];
 
-pub(crate) async fn run(options: &Options, ambassador: &Ambassador, convert: &Convert) -> Result<(), Failure> {
+pub(crate) async fn run(access: &Access, ambassador: &Ambassador, convert: &Convert) -> Result<(), Failure> {
     let (settings, is_guess) = match settings(ambassador).await {
         Err(Error { cause: Cause::Forbidden(_), .. }) => (Ok(Settings::default()), true),
         answer => (answer?, false),
@@ -46,7 +46,7 @@ pub(crate) async fn run(options: &Options, ambassador: &Ambassador, convert: &Co
     }
     let client = ambassador.client.within(&ambassador.namespace);
     let workloads = match &convert.filename {
-        Some(file) => manifests::client_side(options, namespace, file).await?,
+        Some(file) => manifests::client_side(access, namespace, file).await?,
         None => listed(&client, WORKLOADS.iter().chain(&BATCH).copied(), false).await?,
     };
     let sources = [Kind::ConfigMap, Kind::Secret].map(Kind::resource);

@@ -4,12 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use configmonitor_operator::kube::client::Client;
 use configmonitor_operator::monitor::source::SourceName;
-use serde_json::Value;
+use serde_json::{Value, json};
 
+use crate::ambassador::Ambassador;
 use crate::convert::CHECKSUM;
 use crate::create::references;
 use crate::monitors::{Monitor, all, name_of};
-use crate::options::WORKLOADS;
+use crate::options::{Findings, Format, WORKLOADS};
 use crate::outcome::Failure;
 use crate::text::{Node, print};
 
@@ -32,7 +33,35 @@ struct Workload {
     others: BTreeSet<String>,
 }
 
-pub(crate) async fn run(client: &Client) -> Result<(), Failure> {
+/// What was found about an object.
+struct Finding {
+    object: String,
+    findings: Vec<String>,
+}
+
+pub(crate) async fn run(ambassador: &Ambassador, options: &Findings) -> Result<(), Failure> {
+    let (mut count, mut objects, mut nodes) = (0, Vec::new(), Vec::new());
+    for namespace in ambassador.namespaces(options.all_namespaces).await? {
+        let (workloads, found) = look(&ambassador.client.within(&namespace)).await?;
+        count += workloads;
+        objects.extend(found.iter().map(
+            |Finding { object, findings }| json!({"namespace": &*namespace, "object": object, "findings": findings}),
+        ));
+        let its = found.into_iter().map(|found| Node::with(found.object, found.findings.into_iter().map(Node::leaf)));
+        match options.all_namespaces {
+            true => nodes.extend(Some(Node::with(format!("Namespace/{namespace}"), its)).filter(Node::has_parts)),
+            false => nodes.extend(its),
+        }
+    }
+    match options.output {
+        Some(Format::Json) => print(format_args!("{:#}\n", Value::Array(objects))),
+        None if nodes.is_empty() => print(format_args!("each source of {count} workloads is watched once\n")),
+        None => print(nodes.iter().map(ToString::to_string).collect::<String>()),
+    }
+}
+
+/// Returns how many workloads the namespace has, and what was found.
+async fn look(client: &Client) -> Result<(usize, Vec<Finding>), Failure> {
     let mut workloads = Vec::new();
     for resource in WORKLOADS {
         let listed = client.list(&all(resource), None, |object: Value| object).await?;
@@ -43,11 +72,7 @@ pub(crate) async fn run(client: &Client) -> Result<(), Failure> {
         }
     }
     let monitors = Monitor::all(client).await?;
-    let findings = findings(&workloads, &monitors);
-    match findings.is_empty() {
-        true => print(format_args!("each source of {} workloads is watched once\n", workloads.len())),
-        false => print(findings.iter().map(ToString::to_string).collect::<String>()),
-    }
+    Ok((workloads.len(), findings(&workloads, &monitors)))
 }
 
 impl Workload {
@@ -74,7 +99,7 @@ impl Workload {
     }
 }
 
-fn findings(workloads: &[Workload], monitors: &[Monitor]) -> Vec<Node> {
+fn findings(workloads: &[Workload], monitors: &[Monitor]) -> Vec<Finding> {
     let selects = |monitor: &Monitor, workload: &Workload| {
         monitor.policy.as_ref().is_ok_and(|policy| policy.selector.matches(&workload.labels))
     };
@@ -82,33 +107,32 @@ fn findings(workloads: &[Workload], monitors: &[Monitor]) -> Vec<Node> {
     let watches = |monitor: &Monitor, source: &SourceName| {
         monitor.has(source) || monitor.policy.as_ref().is_ok_and(|policy| policy.may_discover(source))
     };
-    let mut nodes = Vec::new();
+    let mut found = Vec::new();
     for workload in workloads {
         let its: Vec<&Monitor> = monitors.iter().filter(|monitor| selects(monitor, workload)).collect();
         let unwatched = workload.sources.iter().filter(|source| !its.iter().any(|monitor| watches(monitor, source)));
-        let mut parts: Vec<Node> = unwatched.map(|source| Node::leaf(format!("{source} is not watched"))).collect();
+        let mut findings: Vec<String> = unwatched.map(|source| format!("{source} is not watched")).collect();
         if its.len() > 1 {
             let names: Vec<&str> = its.iter().map(|monitor| &*monitor.metadata.name).collect();
-            parts.push(Node::leaf(format!("selected by {}", names.join(", "))));
+            findings.push(format!("selected by {}", names.join(", ")));
         }
         if !its.is_empty() {
-            parts.extend(workload.others.iter().map(|other| Node::leaf(format!("also restarted by {other}"))));
+            findings.extend(workload.others.iter().map(|other| format!("also restarted by {other}")));
         }
-        nodes.extend(Some(Node::with(workload.name.clone(), parts)).filter(Node::has_parts));
+        found.push(Finding { object: workload.name.clone(), findings });
     }
     for monitor in monitors {
         let selected: Vec<&Workload> = workloads.iter().filter(|workload| selects(monitor, workload)).collect();
         let is_referred = |source: &SourceName| selected.iter().any(|workload| workload.sources.contains(source));
         let named = monitor.policy.iter().flat_map(|policy| &policy.sources).map(|source| &source.name);
         let unreferred = named.filter(|source| !is_referred(source));
-        let mut parts: Vec<Node> =
-            unreferred.map(|source| Node::leaf(format!("no selected workload refers to {source}"))).collect();
+        let mut findings: Vec<String> =
+            unreferred.map(|source| format!("no selected workload refers to {source}")).collect();
         if selected.is_empty() {
-            parts = vec![Node::leaf("selects the pods of no workload".to_owned())];
+            findings = vec!["selects the pods of no workload".to_owned()];
         }
-        nodes.extend(
-            Some(Node::with(format!("ConfigMonitor/{}", monitor.metadata.name), parts)).filter(Node::has_parts),
-        );
+        found.push(Finding { object: format!("ConfigMonitor/{}", monitor.metadata.name), findings });
     }
-    nodes
+    found.retain(|found| !found.findings.is_empty());
+    found
 }

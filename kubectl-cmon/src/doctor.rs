@@ -6,16 +6,16 @@ use std::time::Duration;
 
 use configmonitor_operator::kube::error::{Cause, Error};
 use configmonitor_operator::kube::list::Selection;
-use configmonitor_operator::kube::{PODS, Resource, ServerTime};
+use configmonitor_operator::kube::{LEASES, PODS, Resource, ServerTime};
 use configmonitor_operator::monitor::reason::Reason;
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt;
 
 use crate::ambassador::{Ambassador, OPERATORS, kubectl};
 use crate::monitors::{Monitor, all};
-use crate::options::Options;
+use crate::options::{Access, Findings, Format};
 use crate::outcome::Failure;
-use crate::text::print;
+use crate::text::{Colour, coloured, print};
 use crate::verdict::{message, reason};
 
 const CRD: &str = include_str!("../../crd.yml");
@@ -24,7 +24,6 @@ const CRDS: Resource = Resource {
     kind: "CustomResourceDefinition",
     plural: "customresourcedefinitions",
 };
-const LEASES: Resource = Resource { api_version: "coordination.k8s.io/v1", kind: "Lease", plural: "leases" };
 /// The name of the Lease.
 const OPERATOR: &str = "configmonitor-operator";
 /// A leader renews its Lease every two seconds. Its clock may be another one than the API server's.
@@ -33,28 +32,38 @@ const EXPIRED_AFTER: Duration = Duration::from_secs(60);
 /// What was looked at.
 enum Finding {
     Fine(String),
+    /// Its author holds a restart.
+    Held(String),
     /// What is wrong, and what to do.
     Wrong(String, String),
     /// A right is missing to look.
     Unknown(String),
 }
 
-pub(crate) async fn run(options: &Options, ambassador: &Ambassador) -> Result<(), Failure> {
+pub(crate) async fn run(access: &Access, ambassador: &Ambassador, options: &Findings) -> Result<(), Failure> {
     let mut wrong = 0;
     // What was found counts even if the next step fails.
-    wrong += show(&[schema(options, ambassador).await?])?;
-    wrong += show(&operator(ambassador).await?)?;
-    wrong += show(&monitors(ambassador).await?)?;
+    wrong += show(&[schema(access, ambassador).await?], options)?;
+    wrong += show(&operator(ambassador).await?, options)?;
+    wrong += show(&monitors(ambassador, options.all_namespaces).await?, options)?;
     if wrong > 0 { Err(Failure::Failed(format!("{wrong} findings need somebody"))) } else { Ok(()) }
 }
 
 /// Prints findings, and returns how many are wrong.
-fn show(findings: &[Finding]) -> Result<usize, Failure> {
+fn show(findings: &[Finding], options: &Findings) -> Result<usize, Failure> {
     for finding in findings {
-        print(match finding {
-            Finding::Fine(what) => format!("ok       {what}\n"),
-            Finding::Unknown(why) => format!("unknown  {why}\n"),
-            Finding::Wrong(what, next) => format!("wrong    {what}\n         {next}\n"),
+        let ((state, colour), what, next) = match finding {
+            Finding::Fine(what) => (("ok", Colour::Green), what, None),
+            Finding::Held(what) => (("held", Colour::Yellow), what, None),
+            Finding::Unknown(why) => (("unknown", Colour::Yellow), why, None),
+            Finding::Wrong(what, next) => (("wrong", Colour::Red), what, Some(next)),
+        };
+        print(match options.output {
+            Some(Format::Json) => format!("{}\n", json!({"state": state, "what": what, "next": next})),
+            None => {
+                let next = next.map(|next| format!("         {next}\n")).unwrap_or_default();
+                format!("{}  {what}\n{next}", coloured(&format!("{state:<7}"), colour))
+            }
         })?;
     }
     Ok(findings.iter().filter(|finding| matches!(finding, Finding::Wrong(..))).count())
@@ -70,7 +79,7 @@ fn or_unknown<T>(answer: Result<T, Error>) -> Result<Result<T, Finding>, Failure
 }
 
 /// Compares the schema with that of this version.
-async fn schema(options: &Options, ambassador: &Ambassador) -> Result<Finding, Failure> {
+async fn schema(access: &Access, ambassador: &Ambassador) -> Result<Finding, Failure> {
     let next = "apply crd.yml of the operator's version: kubectl apply --server-side -f crd.yml".to_owned();
     let answer = ambassador.client.get::<Value>(CRDS, "configmonitors.magalix.com").await;
     if matches!(&answer, Err(Error { cause: Cause::NotFound(_), .. })) {
@@ -81,7 +90,7 @@ async fn schema(options: &Options, ambassador: &Ambassador) -> Result<Finding, F
         Err(unknown) => return Ok(unknown),
     };
     // Only kubectl reads YAML.
-    let mut command = kubectl(options);
+    let mut command = kubectl(access);
     command.args(["patch", "--local", "--type=merge", "--patch={}", "--output=json", "--filename=-"]);
     let mut read = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
     if let Some(mut input) = read.stdin.take() {
@@ -155,9 +164,12 @@ fn leader(lease: &Value, now: ServerTime) -> Finding {
     }
 }
 
-/// Looks at the ConfigMonitors of the namespace.
-async fn monitors(ambassador: &Ambassador) -> Result<Vec<Finding>, Failure> {
-    let client = ambassador.client.within(&ambassador.namespace);
+/// Looks at the ConfigMonitors of the namespace, or of all namespaces.
+async fn monitors(ambassador: &Ambassador, all_namespaces: bool) -> Result<Vec<Finding>, Failure> {
+    let client = match all_namespaces {
+        true => ambassador.client.clone(),
+        false => ambassador.client.within(&ambassador.namespace),
+    };
     let objects = match Monitor::objects(&client).await {
         // That is a finding already.
         Err(Error { cause: Cause::NoSuchResource, .. }) => return Ok(Vec::new()),
@@ -169,25 +181,30 @@ async fn monitors(ambassador: &Ambassador) -> Result<Vec<Finding>, Failure> {
     let mut findings = Vec::new();
     for object in &objects {
         let monitor = Monitor::of(object)?;
-        let name = format!("ConfigMonitor/{}", monitor.metadata.name);
+        let namespace = &monitor.metadata.namespace;
+        let of = if all_namespaces { format!("{namespace}  ") } else { String::new() };
+        let name = format!("{of}ConfigMonitor/{}", monitor.metadata.name);
         let is_read = monitor.is_read();
         match monitor.status.filter(|_| is_read) {
             Some(status) => {
                 let what = format!("{name}  {}: {}", reason(&status), message(&status));
                 let reason = Reason::from_str(reason(&status)).ok();
-                findings.push(match reason.filter(|reason| reason.needs_attention()) {
-                    Some(reason) => Finding::Wrong(what, next_step(reason).to_owned()),
-                    None => Finding::Fine(what),
+                findings.push(match reason {
+                    Some(reason) if reason.needs_attention() => Finding::Wrong(what, next_step(reason).to_owned()),
+                    Some(reason) if reason.is_delay_by_author() => Finding::Held(what),
+                    _ => Finding::Fine(what),
                 });
             }
             None => {
-                let next = format!("let an operator serve the namespace {:?}", ambassador.namespace);
+                let next = format!("let an operator serve the namespace {namespace:?}");
                 findings.push(Finding::Wrong(format!("{name}  no operator has read its newest spec"), next));
             }
         }
     }
     if findings.is_empty() {
-        findings.push(Finding::Unknown(format!("no ConfigMonitor is in namespace {:?}", ambassador.namespace)));
+        let place =
+            if all_namespaces { "a namespace".to_owned() } else { format!("namespace {:?}", ambassador.namespace) };
+        findings.push(Finding::Unknown(format!("no ConfigMonitor is in {place}")));
     }
     Ok(findings)
 }

@@ -4,6 +4,7 @@
 //! its own. `options` reads the command line, and each command has a module.
 
 mod ambassador;
+mod complete;
 mod convert;
 mod coverage;
 mod create;
@@ -21,6 +22,7 @@ mod verdict;
 mod wait;
 mod why;
 
+use std::ffi::OsString;
 use std::process::ExitCode;
 
 use tokio::signal::unix::{SignalKind, signal};
@@ -31,12 +33,18 @@ use self::outcome::Failure;
 
 /// Does what the command line says.
 pub fn main() -> ExitCode {
-    let options = match Options::read(std::env::args_os()) {
-        Ok(options) => options,
-        Err(printed) => return printed,
+    let mut arguments = std::env::args_os();
+    let asks = arguments.nth(1).is_some_and(|word| word == complete::ASKS);
+    let task = if asks {
+        Task::Complete(arguments.collect())
+    } else {
+        match Options::read(std::env::args_os()) {
+            Ok(options) => Task::Run(options),
+            Err(printed) => return printed,
+        }
     };
     let outcome = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
-        Ok(runtime) => runtime.block_on(until_terminated(options)),
+        Ok(runtime) => runtime.block_on(until_terminated(task)),
         Err(error) => Err(Failure::failed(error)),
     };
     match outcome {
@@ -50,30 +58,43 @@ pub fn main() -> ExitCode {
     }
 }
 
+/// What to do.
+enum Task {
+    Run(Options),
+    /// Complete these words.
+    Complete(Vec<OsString>),
+}
+
 /// Ends the proxy, too, when the plugin is terminated.
-async fn until_terminated(options: Options) -> Result<ExitCode, Failure> {
+async fn until_terminated(task: Task) -> Result<ExitCode, Failure> {
     let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
     let mut hangup = signal(SignalKind::hangup())?;
+    let work = async {
+        match task {
+            Task::Run(options) => run(options).await,
+            Task::Complete(words) => complete::run(words).await.map(|()| ExitCode::SUCCESS),
+        }
+    };
     tokio::select! {
-        outcome = run(options) => outcome,
+        outcome = work => outcome,
         _ = interrupt.recv() => Err(Failure::Signal(2)),
         _ = terminate.recv() => Err(Failure::Signal(15)),
         _ = hangup.recv() => Err(Failure::Signal(1)),
     }
 }
 
-async fn run(options: Options) -> Result<ExitCode, Failure> {
-    let ambassador = Ambassador::start(&options).await?;
+async fn run(Options { access, command }: Options) -> Result<ExitCode, Failure> {
+    let ambassador = Ambassador::start(&access).await?;
     let namespaced = ambassador.client.within(&ambassador.namespace);
-    match &options.command {
+    match &command {
         Command::Status(status) => status::run(&ambassador, status).await?,
         Command::Wait(wait) => wait::run(&namespaced, wait).await?,
-        Command::Plan(plan) => return plan::run(&options, &ambassador, plan).await,
+        Command::Plan(plan) => return plan::run(&access, &ambassador, plan).await,
         Command::Why(why) => why::run(&ambassador, why).await?,
         Command::Create(create) => create::run(&namespaced, create).await?,
-        Command::Convert(convert) => convert::run(&options, &ambassador, convert).await?,
-        Command::Coverage => coverage::run(&namespaced).await?,
-        Command::Doctor => doctor::run(&options, &ambassador).await?,
+        Command::Convert(convert) => convert::run(&access, &ambassador, convert).await?,
+        Command::Coverage(findings) => coverage::run(&ambassador, findings).await?,
+        Command::Doctor(findings) => doctor::run(&access, &ambassador, findings).await?,
         Command::Restart(restart) => request::restart(&namespaced, restart).await?,
         Command::Suspend(suspend) => request::suspend(&namespaced, suspend).await?,
         Command::Resume(resume) => request::resume(&ambassador, resume).await?,

@@ -7,12 +7,12 @@ use serde_json::{Value, json};
 
 use crate::ambassador::kubectl;
 use crate::monitors::Monitor;
-use crate::options::{Options, source};
+use crate::options::{Access, source};
 use crate::outcome::Failure;
 
-/// A change of an object.
+/// What becomes of an object.
 #[derive(Clone, Debug)]
-pub(crate) enum Change {
+pub(crate) enum Edit {
     /// A ConfigMap or a Secret. None: it is deleted.
     Source {
         name: SourceName,
@@ -25,7 +25,7 @@ pub(crate) enum Change {
     Other,
 }
 
-impl Change {
+impl Edit {
     pub(crate) fn delete(name: SourceName) -> Self {
         Self::Source { name, object: None }
     }
@@ -47,27 +47,27 @@ impl Change {
 }
 
 /// Returns the objects of a file, without the defaults of the API server.
-pub(crate) async fn client_side(options: &Options, namespace: &str, file: &str) -> Result<Vec<Value>, Failure> {
+pub(crate) async fn client_side(access: &Access, namespace: &str, file: &str) -> Result<Vec<Value>, Failure> {
     // By apply, kubectl prints what the API server has.
-    printed(options, namespace, file, &["create", "--dry-run=client"]).await
+    printed(access, namespace, file, &["create", "--dry-run=client"]).await
 }
 
 /// Returns what `kubectl apply` of this file would change in the namespace.
-pub(crate) async fn dry_run(options: &Options, namespace: &str, file: &str) -> Result<Vec<Change>, Failure> {
-    let mut changes = Vec::new();
-    let objects = printed(options, namespace, file, &["apply", "--dry-run=server"]).await?;
+pub(crate) async fn dry_run(access: &Access, namespace: &str, file: &str) -> Result<Vec<Edit>, Failure> {
+    let mut edits = Vec::new();
+    let objects = printed(access, namespace, file, &["apply", "--dry-run=server"]).await?;
     for object in objects {
-        changes.push(change(options, namespace, object).await?);
+        edits.push(edit(access, namespace, object).await?);
     }
-    Ok(changes)
+    Ok(edits)
 }
 
 /// Returns the objects of a file in the namespace, as this command of kubectl prints them.
-async fn printed(options: &Options, namespace: &str, file: &str, by: &[&str]) -> Result<Vec<Value>, Failure> {
-    let mut command = kubectl(options);
+async fn printed(access: &Access, namespace: &str, file: &str, by: &[&str]) -> Result<Vec<Value>, Failure> {
+    let mut command = kubectl(access);
     command.args(by).args(["--output=json", "--recursive", "--filename", file]);
     // Given, it refuses objects of other namespaces.
-    command.args(options.namespace.iter().flat_map(|namespace| ["--namespace", namespace]));
+    command.args(access.namespace.iter().flat_map(|namespace| ["--namespace", namespace]));
     let output = command.stdin(Stdio::inherit()).stderr(Stdio::piped()).output().await?;
     if !output.status.success() {
         let said = String::from_utf8_lossy(&output.stderr);
@@ -83,27 +83,27 @@ async fn printed(options: &Options, namespace: &str, file: &str, by: &[&str]) ->
     Ok(documents.into_iter().flat_map(of).filter(is_here).collect())
 }
 
-async fn change(options: &Options, namespace: &str, mut object: Value) -> Result<Change, Failure> {
+async fn edit(access: &Access, namespace: &str, mut object: Value) -> Result<Edit, Failure> {
     let of = |object: &Value, field: &str| object[field].as_str().unwrap_or_default().to_owned();
     let (kind, name) = (of(&object, "kind"), of(&object["metadata"], "name"));
     if let Ok(source) = source(&format!("{kind}/{name}")) {
         // A dry run leaves the version as it is.
         object["metadata"]["resourceVersion"] = "plan".into();
-        return Ok(Change::Source { name: source, object: Some(object) });
+        return Ok(Edit::Source { name: source, object: Some(object) });
     }
     if kind == "ConfigMonitor" {
-        return Ok(Change::Monitor(object));
+        return Ok(Edit::Monitor(object));
     }
     let template = &object["spec"]["template"];
     if template.is_null() {
-        return Ok(Change::Other);
+        return Ok(Edit::Other);
     }
-    let mut command = kubectl(options);
+    let mut command = kubectl(access);
     command.args(["get", &kind, &name, "--namespace", namespace, "--output=json", "--ignore-not-found"]);
     let output = command.output().await?;
     let known: Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
     match known.is_null() || known["spec"]["template"] == *template {
-        true => Ok(Change::Other),
-        false => Ok(Change::Template(format!("{kind}/{name}"))),
+        true => Ok(Edit::Other),
+        false => Ok(Edit::Template(format!("{kind}/{name}"))),
     }
 }

@@ -8,6 +8,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use clap::{Arg, ArgAction, ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
+use configmonitor_operator::kube::objects::{DAEMON_SETS, DEPLOYMENTS, REPLICA_SETS, STATEFUL_SETS};
 use configmonitor_operator::kube::{Resource, ServerTime};
 use configmonitor_operator::monitor::content::Kind;
 use configmonitor_operator::monitor::source::SourceName;
@@ -45,20 +46,23 @@ const SWITCHES: [&str; 4] =
     ["disable-compression", "insecure-skip-tls-verify", "match-server-version", "warnings-as-errors"];
 
 /// The owners of pods that have a pod template.
-pub(crate) const WORKLOADS: [Resource; 4] = [
-    Resource { api_version: "apps/v1", kind: "Deployment", plural: "deployments" },
-    Resource { api_version: "apps/v1", kind: "StatefulSet", plural: "statefulsets" },
-    Resource { api_version: "apps/v1", kind: "DaemonSet", plural: "daemonsets" },
-    Resource { api_version: "apps/v1", kind: "ReplicaSet", plural: "replicasets" },
-];
+pub(crate) const WORKLOADS: [Resource; 4] = [DEPLOYMENTS, STATEFUL_SETS, DAEMON_SETS, REPLICA_SETS];
 
 /// What to do, and as whom.
 #[derive(Debug)]
 pub(crate) struct Options {
+    pub(crate) access: Access,
+    pub(crate) command: Command,
+}
+
+/// As whom, and where.
+#[derive(Debug)]
+pub(crate) struct Access {
     /// The flags for kubectl.
     pub(crate) kubectl: Vec<String>,
     pub(crate) namespace: Option<String>,
-    pub(crate) command: Command,
+    /// Whether the proxy may refuse all requests that write.
+    pub(crate) only_reads: bool,
 }
 
 /// Shows ConfigMonitors, waits for their restarts, and requests or suspends these.
@@ -101,10 +105,10 @@ pub(crate) enum Command {
     Convert(Convert),
     /// Say which sources nobody watches, and which pods more than one controller restarts.
     #[command(after_help = "Example: kubectl cmon coverage -n shop")]
-    Coverage,
+    Coverage(Findings),
     /// Look for what keeps ConfigMonitors from their work, and say what to do.
     #[command(after_help = "Example: kubectl cmon doctor -n shop")]
-    Doctor,
+    Doctor(Findings),
     /// Request a restart of all selected pods.
     #[command(after_help = "Example: kubectl cmon restart shop --wait")]
     Restart(Restart),
@@ -205,6 +209,17 @@ pub(crate) struct Convert {
     pub(crate) filename: Option<String>,
 }
 
+/// Where to look for findings.
+#[derive(Debug, Args)]
+pub(crate) struct Findings {
+    /// Look in all namespaces.
+    #[arg(short = 'A', long)]
+    pub(crate) all_namespaces: bool,
+    /// Print JSON.
+    #[arg(short, long, value_name = "FORMAT")]
+    pub(crate) output: Option<Format>,
+}
+
 /// The pod to explain.
 #[derive(Debug, Args)]
 pub(crate) struct Why {
@@ -262,9 +277,17 @@ pub(crate) struct Resume {
 }
 
 impl Command {
-    /// Returns whether the proxy may refuse all requests that write.
-    pub(crate) fn only_reads(&self) -> bool {
+    fn only_reads(&self) -> bool {
         !matches!(self, Self::Restart(_) | Self::Suspend(_) | Self::Resume(_))
+    }
+}
+
+impl Access {
+    /// To read, with what these words say.
+    pub(crate) fn to_read(words: &[String]) -> Self {
+        let matches = matches(words);
+        let namespace = matches.as_ref().and_then(|matches| matches.get_one::<String>("namespace").cloned());
+        Self { kubectl: matches.as_ref().map(passed_on).unwrap_or_default(), namespace, only_reads: true }
     }
 }
 
@@ -279,7 +302,8 @@ impl Options {
         let parsed = command().bin_name(name).try_get_matches_from([program].into_iter().chain(arguments));
         let read = parsed.and_then(|matches| {
             let CommandLine { namespace, command } = CommandLine::from_arg_matches(&matches)?;
-            Ok(Self { kubectl: passed_on(&matches), namespace, command })
+            let access = Access { kubectl: passed_on(&matches), namespace, only_reads: command.only_reads() };
+            Ok(Self { access, command })
         });
         read.map_err(|error| {
             // Nobody reads what cannot be printed.
@@ -289,8 +313,14 @@ impl Options {
     }
 }
 
+/// Reads the words so far of a command line, as far as they can be understood.
+pub(crate) fn matches(words: &[String]) -> Option<ArgMatches> {
+    let words = [String::new()].into_iter().chain(words.iter().cloned());
+    command().ignore_errors(true).try_get_matches_from(words).ok()
+}
+
 /// The command line with the flags of kubectl, which no help repeats.
-fn command() -> clap::Command {
+pub(crate) fn command() -> clap::Command {
     let hidden = |name: &'static str| Arg::new(name).long(name).global(true).hide(true);
     let values = VALUES.map(|(name, short)| {
         let value = hidden(name).action(ArgAction::Append);
@@ -375,9 +405,9 @@ mod tests {
         for line in [before, after] {
             let options = read(line).unwrap();
             let expected = ["--as=me", "--context=prod", "--server=https://a", "--insecure-skip-tls-verify=true"];
-            assert_eq!(options.kubectl, expected, "{line}");
+            assert_eq!(options.access.kubectl, expected, "{line}");
         }
-        assert_eq!(read("kubectl-cmon status -n shop").unwrap().namespace.as_deref(), Some("shop"));
+        assert_eq!(read("kubectl-cmon status -n shop").unwrap().access.namespace.as_deref(), Some("shop"));
     }
 
     #[test]

@@ -14,9 +14,9 @@ use reqwest::Url;
 use serde_json::{Value, json};
 
 use crate::ambassador::Ambassador;
-use crate::manifests::{self, Change};
+use crate::manifests::{self, Edit};
 use crate::monitors::{Monitor, name_of};
-use crate::options::{Format, Options, Plan};
+use crate::options::{Access, Format, Plan};
 use crate::outcome::Failure;
 use crate::shadow::{Deeds, Premise, play};
 use crate::text::{Node, print};
@@ -45,13 +45,13 @@ pub struct Outlook {
     is_new: bool,
 }
 
-pub(crate) async fn run(options: &Options, ambassador: &Ambassador, plan: &Plan) -> Result<ExitCode, Failure> {
-    let changes = match &plan.filename {
-        Some(file) => manifests::dry_run(options, &ambassador.namespace, file).await?,
+pub(crate) async fn run(access: &Access, ambassador: &Ambassador, plan: &Plan) -> Result<ExitCode, Failure> {
+    let edits = match &plan.filename {
+        Some(file) => manifests::dry_run(access, &ambassador.namespace, file).await?,
         None => Vec::new(),
     };
-    let deleted = plan.delete.iter().cloned().map(Change::delete).collect::<Vec<_>>();
-    let changes: Vec<Change> = changes.into_iter().chain(deleted).collect();
+    let deleted = plan.delete.iter().cloned().map(Edit::delete).collect::<Vec<_>>();
+    let edits: Vec<Edit> = edits.into_iter().chain(deleted).collect();
     let client = ambassador.client.within(&ambassador.namespace);
     let is_about_all = plan.filename.is_none() && plan.delete.is_empty();
     let listed = Monitor::objects(&client).await?;
@@ -60,14 +60,14 @@ pub(crate) async fn run(options: &Options, ambassador: &Ambassador, plan: &Plan)
     for object in listed.items {
         // What is planned for a file or a deletion is what comes of that.
         let monitor = Monitor::of(&object)?;
-        if is_about_all || plan.name.is_some() || changes.iter().any(|change| change.concerns(&monitor)) {
+        if is_about_all || plan.name.is_some() || edits.iter().any(|edit| edit.concerns(&monitor)) {
             monitors.insert(name_of(&object), (object, false));
         }
     }
     let mut rollouts = Vec::new();
-    for change in &changes {
-        match change {
-            Change::Monitor(monitor) => {
+    for edit in &edits {
+        match edit {
+            Edit::Monitor(monitor) => {
                 let name = name_of(monitor);
                 let known = monitors.get(&name).map(|(known, _)| known);
                 let (is_new, status) = (known.is_none(), known.map(|known| known["status"].clone()));
@@ -75,8 +75,8 @@ pub(crate) async fn run(options: &Options, ambassador: &Ambassador, plan: &Plan)
                 edited["status"] = status.unwrap_or_default();
                 monitors.insert(name, (edited, is_new));
             }
-            Change::Template(workload) => rollouts.push(workload.clone()),
-            Change::Source { .. } | Change::Other => {}
+            Edit::Template(workload) => rollouts.push(workload.clone()),
+            Edit::Source { .. } | Edit::Other => {}
         }
     }
     if let Some(name) = &plan.name {
@@ -86,7 +86,7 @@ pub(crate) async fn run(options: &Options, ambassador: &Ambassador, plan: &Plan)
         }
     }
     let objects: BTreeMap<String, Option<Value>> =
-        changes.iter().filter_map(|change| change.object(&ambassador.namespace)).collect();
+        edits.iter().filter_map(|edit| edit.object(&ambassador.namespace)).collect();
     let own_pod = ambassador.operator().await?;
     let plays = monitors.into_iter().map(|(name, (mut monitor, is_new))| {
         if plan.resume {

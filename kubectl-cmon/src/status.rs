@@ -15,7 +15,7 @@ use crate::ambassador::Ambassador;
 use crate::monitors::{Monitor, pods_of};
 use crate::options::{Format, Status};
 use crate::outcome::Failure;
-use crate::text::{Node, ago, bar, print};
+use crate::text::{Colour, Node, ago, bar, coloured, print};
 use crate::verdict::{is_true, message, reason};
 
 /// The time between two looks with `--watch`.
@@ -29,16 +29,18 @@ pub(crate) async fn run(ambassador: &Ambassador, command: &Status) -> Result<(),
     if command.all_namespaces {
         return summary(ambassador, command.output).await;
     }
+    let redraw = if command.watch && io::stdout().is_terminal() { REDRAW } else { "" };
+    print(format_args!("{redraw}{}", look(ambassador, command).await?))?;
     loop {
-        let shown = look(ambassador, command).await?;
-        match command.watch {
-            true if io::stdout().is_terminal() => print(format_args!("{REDRAW}{shown}"))?,
-            _ => print(shown)?,
-        }
         if !command.watch {
             return Ok(());
         }
         sleep(PAUSE).await;
+        match look(ambassador, command).await {
+            Ok(shown) => print(format_args!("{redraw}{shown}"))?,
+            // The API server may be away for a while.
+            Err(failure) => eprintln!("error: {failure}"),
+        }
     }
 }
 
@@ -130,7 +132,10 @@ fn tree(monitor: &Monitor, pods: Option<&List<Pod>>, draws_bars: bool) -> Node {
     let Some(status) = &monitor.status else {
         return Node::with(format!("ConfigMonitor/{name}  no status: the operator has not read it"), invalid);
     };
-    let ready = if is_true(status, "Ready") { "Ready" } else { "not Ready" };
+    let ready = match (is_true(status, "Ready"), is_true(status, "Stalled")) {
+        (true, _) => coloured("Ready", Colour::Green),
+        (false, stalled) => coloured("not Ready", if stalled { Colour::Red } else { Colour::Yellow }),
+    };
     let now = pods.map(|pods| pods.at);
     let mut parts = vec![Node::leaf(message(status))];
     parts.extend(invalid);
@@ -229,7 +234,16 @@ fn pods_node(pods: &List<Pod>, content_since: Option<ServerTime>) -> Node {
 fn past(entry: &Entry, now: Option<ServerTime>) -> String {
     let result: &str = entry.result.into();
     let took = entry.completed_at.since(entry.started_at).as_secs();
+    let (ended, why) = (ago(entry.completed_at, now), cause(entry));
+    format!("{result} {ended}  {} of {} pods in {took}s  {why}", entry.replaced, entry.pods)
+}
+
+/// Returns what a restart was for.
+pub(crate) fn cause(entry: &Entry) -> String {
     let names: Vec<String> = entry.sources.iter().map(ToString::to_string).collect();
-    let why = if entry.requested { "requested".to_owned() } else { names.join(", ") };
-    format!("{result} {}  {} of {} pods in {took}s  {why}", ago(entry.completed_at, now), entry.replaced, entry.pods)
+    match (entry.requested, names.is_empty()) {
+        (true, _) => "a request".to_owned(),
+        (false, true) => "content that went back".to_owned(),
+        (false, false) => names.join(", "),
+    }
 }

@@ -1,7 +1,7 @@
 //! Trees, times and progress bars as text.
 
-use std::fmt;
-use std::io::{self, Write as _};
+use std::io::{self, IsTerminal, Write as _};
+use std::{env, fmt};
 
 use configmonitor_operator::kube::ServerTime;
 
@@ -61,6 +61,27 @@ pub(crate) fn ago(time: ServerTime, now: Option<ServerTime>) -> String {
         7200..172_800 => format!("{}h ago", seconds / 3600),
         _ => format!("{}d ago", seconds / 86400),
     }
+}
+
+/// What a word stands for.
+#[derive(Clone, Copy)]
+pub(crate) enum Colour {
+    Green,
+    Yellow,
+    Red,
+}
+
+/// Colours a word, on a terminal that wants it.
+pub(crate) fn coloured(word: &str, colour: Colour) -> String {
+    if !io::stdout().is_terminal() || env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty()) {
+        return word.to_owned();
+    }
+    let code = match colour {
+        Colour::Green => 32,
+        Colour::Yellow => 33,
+        Colour::Red => 31,
+    };
+    format!("\x1b[{code}m{word}\x1b[0m")
 }
 
 /// Draws how much of something is done.

@@ -15,6 +15,7 @@ use crate::options::{WORKLOADS, Why};
 use crate::outcome::Failure;
 use crate::plan::look_ahead;
 use crate::shadow::Premise;
+use crate::status::cause;
 use crate::text::{Node, ago, print};
 use crate::verdict::{message, reason};
 
@@ -63,13 +64,18 @@ pub(crate) async fn run(ambassador: &Ambassador, why: &Why) -> Result<(), Failur
                 let when = ago(entry.started_at, Some(listed.at));
                 let line = match created {
                     Some(_) => format!(
-                        "created during its restart {when}{}, which replaced {} of {} pods",
+                        "created during its restart {when} for {}, which replaced {} of {} pods",
                         cause(entry),
                         entry.replaced,
                         entry.pods
                     ),
                     None => {
-                        format!("its restart {when}{} replaced {} of {} pods", cause(entry), entry.replaced, entry.pods)
+                        format!(
+                            "its restart {when} for {} replaced {} of {} pods",
+                            cause(entry),
+                            entry.replaced,
+                            entry.pods
+                        )
                     }
                 };
                 Node::leaf(line)
@@ -100,14 +106,6 @@ pub(crate) async fn run(ambassador: &Ambassador, why: &Why) -> Result<(), Failur
 /// Returns whether a pod of this time may be a successor in the restart; each restart, if the pod is gone.
 fn is_of(entry: &Entry, created: Option<ServerTime>) -> bool {
     created.is_none_or(|created| (entry.started_at..=entry.completed_at).contains(&created))
-}
-
-fn cause(entry: &Entry) -> String {
-    let names: Vec<String> = entry.sources.iter().map(ToString::to_string).collect();
-    match names.is_empty() {
-        true => ", which was requested".to_owned(),
-        false => format!(" for {}", names.join(", ")),
-    }
 }
 
 /// Returns the workload with the longest name that begins the name of the pod, and the labels of its pods.

@@ -67,13 +67,15 @@ pub(crate) struct Action {
 
 /// `v1` ConfigMaps.
 pub const CONFIG_MAPS: Resource = Resource { api_version: "v1", kind: "ConfigMap", plural: "configmaps" };
-pub(crate) const NAMESPACES: Resource = Resource { api_version: "v1", kind: "Namespace", plural: "namespaces" };
+/// `v1` Namespaces.
+pub const NAMESPACES: Resource = Resource { api_version: "v1", kind: "Namespace", plural: "namespaces" };
 pub(crate) const SECRETS: Resource = Resource { api_version: "v1", kind: "Secret", plural: "secrets" };
 /// `v1` Pods.
 pub const PODS: Resource = Resource { api_version: "v1", kind: "Pod", plural: "pods" };
 /// `events.k8s.io/v1` Events.
 pub const EVENTS: Resource = Resource { api_version: "events.k8s.io/v1", kind: "Event", plural: "events" };
-pub(crate) const LEASES: Resource = Resource { api_version: "coordination.k8s.io/v1", kind: "Lease", plural: "leases" };
+/// `coordination.k8s.io/v1` Leases.
+pub const LEASES: Resource = Resource { api_version: "coordination.k8s.io/v1", kind: "Lease", plural: "leases" };
 
 impl Action {
     pub(crate) fn new(verb: &'static str, resource: Resource) -> Self {

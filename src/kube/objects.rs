@@ -18,18 +18,21 @@ const MAX_TROUBLE: usize = 256;
 /// The maximum length of the name of an object, in bytes.
 const MAX_NAME: usize = 253;
 
+/// `apps/v1` Deployments, the controllers of ReplicaSets.
+pub const DEPLOYMENTS: Resource = Resource { api_version: "apps/v1", kind: "Deployment", plural: "deployments" };
+/// `apps/v1` ReplicaSets, the owners of pods that may be handed over.
+pub const REPLICA_SETS: Resource = Resource { api_version: "apps/v1", kind: "ReplicaSet", plural: "replicasets" };
+/// `apps/v1` StatefulSets.
+pub const STATEFUL_SETS: Resource = Resource { api_version: "apps/v1", kind: "StatefulSet", plural: "statefulsets" };
+/// `apps/v1` DaemonSets.
+pub const DAEMON_SETS: Resource = Resource { api_version: "apps/v1", kind: "DaemonSet", plural: "daemonsets" };
 /// The owners of pods with a number of desired replicas.
 const WORKLOADS: [Resource; 4] = [
-    Resource { api_version: "apps/v1", kind: "ReplicaSet", plural: "replicasets" },
-    Resource { api_version: "apps/v1", kind: "StatefulSet", plural: "statefulsets" },
-    Resource { api_version: "apps/v1", kind: "DaemonSet", plural: "daemonsets" },
+    REPLICA_SETS,
+    STATEFUL_SETS,
+    DAEMON_SETS,
     Resource { api_version: "v1", kind: "ReplicationController", plural: "replicationcontrollers" },
 ];
-
-/// The controllers of ReplicaSets.
-pub(crate) const DEPLOYMENTS: Resource = Resource { api_version: "apps/v1", kind: "Deployment", plural: "deployments" };
-/// The owners of pods that may be handed over.
-pub(crate) const REPLICA_SETS: Resource = WORKLOADS[0];
 
 /// The label of a pod that is handed over.
 pub(crate) const HANDED_OVER: &str = "magalix.com/handed-over";

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::env;
+use std::ffi::OsString;
 use std::fs;
 use std::io::{ErrorKind, Read as _};
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
@@ -27,16 +28,20 @@ struct Call {
     err: String,
 }
 
+/// Returns the folders in which kubectl looks for plugins: another one, and those of the plugin and of kubectl.
+async fn path_with(other: Option<&Path>) -> OsString {
+    let (operator, kubectl) = (testenv::operator::binary().unwrap(), control_plane().await.kubectl());
+    let folders = [&operator, kubectl.program()].map(|program: &Path| program.parent().unwrap());
+    let path = env::var_os("PATH").unwrap();
+    let folders = other.into_iter().chain(folders).map(Path::to_owned).chain(env::split_paths(&path));
+    env::join_paths(folders).unwrap()
+}
+
 /// Returns the call of `kubectl cmon` with these words in a namespace.
 async fn command(ns: &TestNamespace, words: &str) -> Command {
-    let kubectl = control_plane().await.kubectl();
-    let operator = testenv::operator::binary().unwrap();
-    let folders = [&operator, kubectl.program()].map(|program: &Path| program.parent().unwrap().to_owned());
-    let path = env::var_os("PATH").unwrap();
-    let path = env::join_paths(folders.into_iter().chain(env::split_paths(&path))).unwrap();
     let words: Vec<&str> = ["cmon"].into_iter().chain(words.split(' ')).chain(["--namespace", &ns.namespace]).collect();
-    let mut command = kubectl.command(&words);
-    command.env("PATH", path);
+    let mut command = control_plane().await.kubectl().command(&words);
+    command.env("PATH", path_with(None).await);
     command
 }
 
@@ -471,6 +476,121 @@ async fn a_server_with_a_path_keeps_the_path() {
     // Only the API server answers like this.
     let says = format!("User \"system:serviceaccount:{}:default\" cannot list", ns.namespace);
     assert!(refused.err.contains(&says), "{refused:?}");
+}
+
+/// Writes a program that a shell runs.
+fn program(file: &Path, script: &str) {
+    fs::write(file, format!("#!/bin/sh\n{script}\n")).unwrap();
+    fs::set_permissions(file, fs::Permissions::from_mode(0o755)).unwrap();
+}
+
+/// The program of the kubeconfig that gives the credentials asks the user for a word.
+#[tokio::test]
+async fn on_a_terminal_credentials_may_be_asked_for_and_words_have_colours() {
+    let ns = TestNamespace::with_pods(1).await;
+    let _operator = ns.operator().await;
+    ns.monitor(NAME, json!({})).await;
+    let dir = RunDir::create().unwrap();
+    let kubectl = control_plane().await.kubectl();
+    let kubeconfig = kubectl.ok(&["config", "view", "--flatten", "--raw", "--output=json"]).await.unwrap();
+    let mut kubeconfig: Value = serde_json::from_str(&kubeconfig).unwrap();
+    let user = &mut kubeconfig["users"][0]["user"];
+    let (version, asks) = ("client.authentication.k8s.io/v1", dir.path().join("asks"));
+    let credential = json!({"apiVersion": version, "kind": "ExecCredential", "status": {"token": user["token"]}});
+    program(&asks, &format!("printf 'Word: ' >&2\nread -r word\n[ \"$word\" = sesame ] && echo '{credential}'"));
+    *user = json!({"exec": {"apiVersion": version, "command": asks, "interactiveMode": "Always"}});
+    let file = dir.path().join("kubeconfig");
+    fs::write(&file, kubeconfig.to_string()).unwrap();
+    let called = command(&ns, "status frontend").await;
+    let words = [called.get_program()].into_iter().chain(called.get_args());
+    let words: Vec<&str> = words.map(|word| word.to_str().unwrap()).collect();
+    for (word, is_let_in) in [("sesame", true), ("tahini", false)] {
+        let mut on_terminal = Command::new("sh");
+        on_terminal.args([
+            "-c",
+            "echo $0 | script --quiet --return --command \"$1\" /dev/null",
+            word,
+            &words.join(" "),
+        ]);
+        on_terminal.envs(called.get_envs().filter_map(|(name, value)| Some((name, value?))));
+        let ended = output(on_terminal.env("KUBECONFIG", &file).env_remove("NO_COLOR")).await.unwrap();
+        let text = String::from_utf8_lossy(&ended.stdout);
+        let is_shown = text.contains("\x1b[32mReady\x1b[0m: UpToDate");
+        assert_eq!((text.contains("Word: "), is_shown, ended.status.success()), (true, is_let_in, is_let_in), "{text}");
+    }
+}
+
+#[tokio::test]
+async fn kubectl_completes_commands_flags_and_names() {
+    let ns = TestNamespace::with_pods(0).await;
+    ns.create_monitor("shop", json!({})).await;
+    ns.create_monitor("store", json!({})).await;
+    let dir = RunDir::create().unwrap();
+    program(&dir.path().join("kubectl_complete-cmon"), "exec kubectl cmon __complete \"$@\"");
+    let completed = async |words: &str| {
+        let mut command = control_plane().await.kubectl().command(&["__complete", "cmon"]);
+        command.args(words.split(' ')).env("PATH", path_with(Some(dir.path())).await);
+        String::from_utf8(output(&command).await.unwrap().stdout).unwrap()
+    };
+    assert_eq!(completed("su").await, "suspend\n:4\n");
+    assert_eq!(completed("wait --for").await, "--for-source\n:4\n");
+    let of_namespace = |words: &str| format!("{words} --namespace {} ", ns.namespace);
+    assert_eq!(completed(&of_namespace("status")).await, "shop\nstore\n:4\n");
+    assert_eq!(completed("plan -f ").await, ":0\n");
+}
+
+/// Each of six mistakes, and where `doctor` says so.
+#[tokio::test]
+async fn the_cause_of_each_mistake_is_found_by_one_command() {
+    let ns = TestNamespace::with_pods(1).await;
+    ns.create("secrets", json!({"metadata": {"name": "tls"}, "data": {}})).await;
+    let _operator = ns.operator().await;
+    let keys = json!([{"configMap": {"name": NAME, "keys": ["kye"]}}]);
+    let secret = json!([{"secret": {"name": "tls"}}]);
+    let window = json!([{"schedule": "0 2 * * sunday", "durationSeconds": 3600}]);
+    let mistakes = [
+        ("source", "SourceNotFound", json!({"configMap": "frontent"}), "create it, or correct its name in the spec"),
+        (
+            "key",
+            "KeyNotFound",
+            json!({"configMap": null, "sources": keys}),
+            "correct the keys in the spec, or the source",
+        ),
+        (
+            "selector",
+            "NoPodsSelected",
+            json!({"podSelector": {"app": "front-end"}}),
+            "compare spec.podSelector with the labels",
+        ),
+        ("right", "Forbidden", json!({"configMap": null, "sources": secret}), "grant the operator the right"),
+        ("window", "InvalidSpec", json!({"windows": window}), "correct what the message names"),
+        ("forgotten", "Suspended", json!({"suspend": true}), ""),
+    ];
+    for (name, _, spec, _) in &mistakes {
+        ns.create_monitor(name, spec.clone()).await;
+    }
+    for (name, reason, ..) in &mistakes {
+        ns.settled(name, reason).await;
+    }
+    ns.edit(NAME, "two").await;
+    eventually("a restart is held", DEADLINE, async || {
+        let status = ns.get("configmonitors", "forgotten").await["status"].take();
+        ensure!(status["restart"].is_object(), "{status}");
+        Ok(())
+    })
+    .await
+    .unwrap();
+    let found = cmon(&ns, "doctor -o json").await;
+    assert_eq!(found.code, Some(1), "{found:?}");
+    let findings: Vec<Value> = found.out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    for (name, reason, _, next) in &mistakes {
+        let about = format!("ConfigMonitor/{name}  {reason}: ");
+        let finding = findings.iter().find(|finding| finding["what"].as_str().unwrap().starts_with(&about));
+        let finding = finding.unwrap_or_else(|| panic!("{name}: {found:?}"));
+        let state = if *reason == "Suspended" { "held" } else { "wrong" };
+        assert_eq!(finding["state"], state, "{finding}");
+        assert!(finding["next"].as_str().unwrap_or_default().starts_with(next), "{finding}");
+    }
 }
 
 #[tokio::test]
