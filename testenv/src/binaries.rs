@@ -61,6 +61,9 @@ const PACKAGING: [Program; 5] = [
     ("helm-docs", "github.com/norwoodj/helm-docs/cmd/helm-docs"),
 ];
 
+/// The interpreter with which Argo CD runs health checks and actions.
+const LUA: [Program; 1] = [("glua", "github.com/yuin/gopher-lua/cmd/glua")];
+
 /// kwok's module, and its files that define how nodes and pods behave.
 const KWOK: &str = "sigs.k8s.io/kwok";
 const STAGES: [&str; 5] = [
@@ -99,12 +102,13 @@ struct Module {
 const CONTROL_PLANE: Module = Module { folder: NEWEST, what: "the control plane", tags: None, stages: &STAGES };
 
 /// The tools that tests use beside the control plane, each with the module from which it is built.
-const TOOLS: [(Module, &[Program]); 4] = [
+const TOOLS: [(Module, &[Program]); 5] = [
     (tools("actionlint", "actionlint", None), &ACTIONLINT),
     // Without the discovery of each cloud's machines, which is most of the code.
     (tools("prometheus", "Prometheus", Some("remove_all_sd,netgo")), &PROMETHEUS),
     (tools("kube-state-metrics", "kube-state-metrics", None), &KUBE_STATE_METRICS),
     (tools("packaging", "Helm, kustomize, kubeconform and helm-docs", None), &PACKAGING),
+    (tools("lua", "Lua", None), &LUA),
 ];
 
 const fn tools(folder: &'static str, what: &'static str, tags: Option<&'static str>) -> Module {
@@ -180,7 +184,7 @@ impl Binaries {
 }
 
 /// Returns the file of a tool, and builds the tools of its module if necessary: actionlint, prometheus, promtool,
-/// kube-state-metrics, helm, helm3, kustomize, kubeconform or helm-docs.
+/// kube-state-metrics, helm, helm3, kustomize, kubeconform, helm-docs or glua.
 pub async fn tool(name: &str) -> Result<PathBuf> {
     let mut modules = TOOLS.into_iter();
     let found = modules.find(|(_, programs)| programs.iter().any(|(program, _)| *program == name));

@@ -1,0 +1,117 @@
+//! The health check and the actions for Argo CD, by the tests beside them, in Argo CD's interpreter.
+//!
+//! The format of these tests is that of `util/lua` in Argo CD's repository at 37ee0097. It ignores what only the result
+//! has; here, both must be equal.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use jiff::Timestamp;
+use serde_json::{Value, json};
+use testenv::binaries::{Binaries, tool};
+use testenv::kubectl::manifests;
+use testenv::process::printed;
+use testenv::{RunDir, project};
+
+const FOLDER: &str = "deploy/argocd/resource_customizations/magalix.com/ConfigMonitor";
+/// The annotation whose value is a time, by action.
+const TIMES: [(&str, &str); 2] =
+    [("restart", "magalix.com/restart-requested-at"), ("suspend", "magalix.com/suspended-at")];
+
+/// Reads a file of YAML, which need not be an object of Kubernetes.
+async fn yaml(path: &Path) -> Value {
+    let dir = RunDir::create().unwrap();
+    let (text, file) = (fs::read_to_string(path).unwrap(), dir.path().join("object.yaml"));
+    let head = if text.contains("kind: ") { "" } else { "apiVersion: v1\nkind: Tests\nmetadata: {name: tests}\n" };
+    fs::write(&file, format!("{head}{text}")).unwrap();
+    let kubectl = Binaries::prepare_kubectl_of_the_manifests().await.unwrap().program("kubectl");
+    manifests(&kubectl, &file).await.unwrap().remove(0)
+}
+
+/// Returns the table of Lua with the same content.
+fn table(value: &Value) -> String {
+    let braced = |parts: Vec<String>| format!("{{{}}}", parts.join(", "));
+    match value {
+        Value::Array(items) => braced(items.iter().map(table).collect()),
+        Value::Object(fields) => {
+            braced(fields.iter().map(|(key, value)| format!("[{}] = {}", json!(key), table(value))).collect())
+        }
+        other => other.to_string(),
+    }
+}
+
+/// Returns what a script returns for an object.
+async fn run(script: &str, object: &Value) -> Value {
+    let dir = RunDir::create().unwrap();
+    let file = dir.path().join("object.lua");
+    fs::write(&file, table(object)).unwrap();
+    let mut glua = Command::new(tool("glua").await.unwrap());
+    glua.arg(project("testenv/lua/driver.lua")).arg(project(FOLDER).join(script)).arg(file);
+    serde_json::from_str(&printed(&glua).await.unwrap()).unwrap()
+}
+
+async fn tests(file: &str, field: &str) -> Vec<Value> {
+    let tests = yaml(&project(FOLDER).join(file)).await[field].take();
+    tests.as_array().unwrap().clone()
+}
+
+async fn object(test: &Value, path: &str) -> Value {
+    yaml(&project(FOLDER).join(path).join(test["inputPath"].as_str().unwrap())).await
+}
+
+#[tokio::test]
+async fn the_health_of_each_object_is_what_its_test_says() {
+    let mut judged = BTreeMap::new();
+    for test in tests("health_test.yaml", "tests").await {
+        let health = run("health.lua", &object(&test, "").await).await;
+        assert_eq!(health, test["healthStatus"], "{test}");
+        *judged.entry(health["status"].to_string()).or_insert(0) += 1;
+    }
+    assert_eq!(
+        judged.keys().map(|status| status.trim_matches('"')).collect::<Vec<_>>(),
+        ["Degraded", "Healthy", "Progressing", "Suspended"]
+    );
+}
+
+#[tokio::test]
+async fn each_action_is_offered_when_it_makes_sense() {
+    for test in tests("actions/action_test.yaml", "discoveryTests").await {
+        let offered = run("actions/discovery.lua", &object(&test, "actions").await).await;
+        let expected = test["result"].as_array().unwrap().iter().map(|action| {
+            let mut action = action.clone();
+            let name = action.as_object_mut().unwrap().remove("name").unwrap();
+            (name.as_str().unwrap().to_owned(), action)
+        });
+        assert_eq!(offered, expected.collect::<Value>(), "{test}");
+    }
+}
+
+#[tokio::test]
+async fn each_action_changes_what_the_command_of_the_plugin_changes() {
+    for test in tests("actions/action_test.yaml", "actionTests").await {
+        let action = test["action"].as_str().unwrap();
+        let begun = Timestamp::now().as_second();
+        let mut changed = run(&format!("actions/{action}/action.lua"), &object(&test, "actions").await).await;
+        if let Some((_, annotation)) = TIMES.iter().find(|(of, _)| *of == action) {
+            let annotations = changed["metadata"]["annotations"].as_object_mut().unwrap();
+            let time: Timestamp = annotations.remove(*annotation).unwrap().as_str().unwrap().parse().unwrap();
+            assert!((begun..=Timestamp::now().as_second()).contains(&time.as_second()), "{time}");
+            if annotations.is_empty() {
+                changed["metadata"].as_object_mut().unwrap().remove("annotations");
+            }
+        }
+        let expected = test["expectedOutputPath"].as_str().unwrap();
+        assert_eq!(changed, yaml(&project(FOLDER).join("actions").join(expected)).await, "{test}");
+    }
+}
+
+#[test]
+fn the_page_has_this_health_check() {
+    let page = fs::read_to_string(project("docs/recipes.md")).unwrap();
+    let script = fs::read_to_string(project(FOLDER).join("health.lua")).unwrap();
+    let lines: String = script.lines().map(|line| format!("    {line}\n")).collect();
+    assert!(page.contains(&lines), "docs/recipes.md has another health check than health.lua");
+}
