@@ -178,14 +178,11 @@ impl State {
                 Some(None) => Fate::Answer(404, status(404, "NotFound")),
             },
             (&Method::DELETE, [.., "pods", name]) | (&Method::POST, [.., "pods", name, "eviction"]) => {
-                self.deeds.pods.push((*name).to_owned());
+                self.goes(name);
                 Fate::Answer(200, status(200, ""))
             }
             (&Method::PATCH, [.., "pods", name]) => {
-                let name = (*name).to_owned();
-                self.is_over |= self.deeds.pods.contains(&name);
-                self.deeds.pods.push(name);
-                self.deeds.pods.dedup();
+                self.is_over |= !self.goes(name);
                 Fate::Read
             }
             (&Method::POST, [.., "events"]) => {
@@ -196,6 +193,13 @@ impl State {
             }
             _ => Fate::Answer(403, status(403, "Forbidden")),
         }
+    }
+
+    /// Returns whether that is new: what goes is tried again, as nothing comes of it.
+    fn goes(&mut self, pod: &str) -> bool {
+        let is_new = !self.deeds.pods.iter().any(|its| its == pod);
+        self.deeds.pods.extend(is_new.then(|| pod.to_owned()));
+        is_new
     }
 }
 
