@@ -38,13 +38,13 @@ async fn edit(ns: &TestNamespace, source: &str) {
 }
 
 /// Returns the spec of a pod that refers to these ConfigMaps.
-fn refers(names: &[&str]) -> Value {
+pub(crate) fn refers(names: &[&str]) -> Value {
     let from: Vec<Value> = names.iter().map(|name| json!({"configMapRef": {"name": name}})).collect();
     json!({"containers": [{"name": "app", "image": "app", "envFrom": from}]})
 }
 
 /// Creates a workload with pods of this spec. Its name has no dash.
-async fn workload(ns: &TestNamespace, resource: &str, name: &str, replicas: usize, pod: Value) {
+pub(crate) async fn workload(ns: &TestNamespace, resource: &str, name: &str, replicas: usize, pod: Value) {
     let labels = json!({"app": NAME, "part": name});
     let template = json!({"metadata": {"labels": labels}, "spec": pod});
     let spec = json!({"replicas": replicas, "selector": {"matchLabels": labels}, "template": template});

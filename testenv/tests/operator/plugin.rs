@@ -16,7 +16,9 @@ use testenv::fixture::{APP, NAME};
 use testenv::pages::{Section, Step};
 use testenv::process::{Process, output};
 use testenv::{DEADLINE, RunDir, eventually};
+use tokio::task::{JoinSet, LocalSet};
 
+use crate::discover::{refers, workload};
 use crate::recipes::Kitchen;
 use crate::test_namespace::{TestNamespace, control_plane};
 
@@ -432,6 +434,122 @@ async fn a_plan_says_what_a_restart_waits_for_and_what_a_file_does_not_restart()
         "Deployment/frontend  its own rollout replaces its pods",
     ];
     assert_eq!(says.map(|says| new.out.contains(says)), [true; 2], "{new:?}");
+}
+
+/// What is planned, and then done.
+#[derive(Clone, Copy, Debug)]
+enum Deed {
+    /// An edit of a key of a ConfigMap.
+    Edit(&'static str, &'static str),
+    Delete(&'static str),
+    Request,
+    /// After an edit while it was suspended.
+    Resume,
+}
+
+/// Plans a deed, does it, and compares the pods that go. Returns how many.
+async fn foreseen(spec: Value, deed: Deed) -> usize {
+    let ns = TestNamespace::new().await;
+    for name in [NAME, "other"] {
+        ns.create("configmaps", json!({"metadata": {"name": name}, "data": {"key": "one", "more": "one"}})).await;
+    }
+    workload(&ns, "deployments", "first", 2, refers(&[NAME])).await;
+    workload(&ns, "deployments", "second", 2, refers(&["other"])).await;
+    workload(&ns, "statefulsets", "third", 2, refers(&[])).await;
+    let before = ns.ready_pods(APP, 6).await;
+    let _operator = ns.operator().await;
+    ns.create_monitor(NAME, spec.clone()).await;
+    assert_eq!(cmon(&ns, "wait").await.code, Some(0));
+    let dir = RunDir::create().unwrap();
+    let file = dir.path().join("edit.json");
+    let words = match deed {
+        Deed::Edit(name, key) => {
+            let mut object = ns.get("configmaps", name).await;
+            object["data"][key] = "two".into();
+            fs::write(&file, object.to_string()).unwrap();
+            format!("-f {}", file.display())
+        }
+        Deed::Delete(name) => format!("--delete cm/{name}"),
+        Deed::Request => "--restart".to_owned(),
+        Deed::Resume => {
+            ns.edit(NAME, "two").await;
+            eventually("the edit is read", DEADLINE, async || {
+                let status = ns.get("configmonitors", NAME).await["status"].take();
+                ensure!(status["restart"].is_object(), "{status}");
+                Ok(())
+            })
+            .await
+            .unwrap();
+            "--resume".to_owned()
+        }
+    };
+    let planned = cmon(&ns, &format!("plan -o json {words}")).await;
+    let plan: Value = serde_json::from_str(&planned.out).unwrap_or_else(|_| panic!("{planned:?}"));
+    let (first, later) = (names(&plan, "first"), names(&plan, "later"));
+    let all: BTreeSet<String> = first.iter().chain(&later).cloned().collect();
+    assert_eq!(planned.code, Some(if all.is_empty() { 0 } else { 6 }), "{planned:?}");
+    match deed {
+        Deed::Edit(name, key) => drop(ns.patch("configmaps", name, json!({"data": {key: "two"}})).await),
+        Deed::Delete(name) => ns.delete("configmaps", name).await,
+        Deed::Request => assert_eq!(cmon(&ns, "restart frontend").await.code, Some(0)),
+        Deed::Resume => assert_eq!(cmon(&ns, "resume frontend").await.code, Some(0)),
+    }
+    let waited = cmon(&ns, "wait").await;
+    assert_eq!(waited.code, Some(0), "{waited:?}");
+    let mut gone: Vec<String> = Vec::new();
+    for entry in ns.requests().unwrap() {
+        let is_eviction = entry["verb"] == "create" && entry["objectRef"]["subresource"] == "eviction";
+        let name = entry["objectRef"]["name"].as_str().unwrap_or_default();
+        if (is_eviction || entry["verb"] == "delete")
+            && before.contains_key(name)
+            && !gone.iter().any(|its| its == name)
+        {
+            gone.push(name.to_owned());
+        }
+    }
+    let what = format!("{deed:?} of {spec}: planned {plan}, gone {gone:?}");
+    assert_eq!(gone.iter().cloned().collect::<BTreeSet<_>>(), all, "{what}");
+    let wave: BTreeSet<&String> = gone.iter().take(first.len()).collect();
+    assert_eq!(wave, first.iter().collect(), "{what}");
+    all.len()
+}
+
+#[tokio::test]
+async fn a_dozen_plans_name_the_pods_that_then_go() {
+    let (both, keyed) = (
+        json!([{"configMap": {"name": NAME}}, {"configMap": {"name": "other", "optional": true}}]),
+        json!([{"configMap": {"name": NAME, "keys": ["more"]}}]),
+    );
+    let edit = Deed::Edit(NAME, "key");
+    let plans = [
+        (json!({"maxUnavailable": "100%"}), edit, 6),
+        (json!({}), edit, 6),
+        (json!({"maxUnavailable": null, "maxUnavailableTotal": 2}), edit, 6),
+        (json!({"canary": {"pods": 1, "bakeSeconds": 1}}), edit, 6),
+        (json!({"deletionPolicy": "Evict", "maxUnavailable": 1}), edit, 6),
+        (json!({"podSelectorExpressions": [{"key": "part", "operator": "NotIn", "values": ["third"]}]}), edit, 4),
+        (json!({"podScope": "Referring"}), edit, 2),
+        (json!({"configMap": null, "sources": keyed}), edit, 0),
+        (json!({"configMap": null, "sources": keyed}), Deed::Edit(NAME, "more"), 6),
+        (json!({"configMap": null, "discover": {}}), Deed::Edit("other", "key"), 2),
+        (json!({"configMap": null, "sources": both}), Deed::Delete("other"), 6),
+        (json!({"maxUnavailable": 1}), Deed::Request, 6),
+        (json!({"suspend": true}), Deed::Resume, 6),
+    ];
+    let local = LocalSet::new();
+    // A few at a time: each has an operator of its own.
+    for some in plans.chunks(5) {
+        let _entered = local.enter();
+        let mut runs = JoinSet::new();
+        for (spec, deed, count) in some.iter().cloned() {
+            runs.spawn_local(
+                async move { assert_eq!(foreseen(spec.clone(), deed).await, count, "{deed:?} of {spec}") },
+            );
+        }
+        while let Some(run) = local.run_until(runs.join_next()).await {
+            run.unwrap();
+        }
+    }
 }
 
 /// Returns the names of the pods in a field of a plan.
