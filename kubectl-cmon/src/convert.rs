@@ -46,7 +46,7 @@ pub(crate) async fn run(access: &Access, ambassador: &Ambassador, convert: &Conv
     }
     let client = ambassador.client.within(&ambassador.namespace);
     let workloads = match &convert.filename {
-        Some(file) => manifests::client_side(access, namespace, file).await?,
+        Some(file) => manifests::as_written(access, namespace, file).await?,
         None => listed(&client, WORKLOADS.iter().chain(&BATCH).copied(), false).await?,
     };
     let sources = [Kind::ConfigMap, Kind::Secret].map(Kind::resource);
@@ -58,20 +58,22 @@ pub(crate) async fn run(access: &Access, ambassador: &Ambassador, convert: &Conv
     for object in workloads {
         let (kind, name) = (text(&object["kind"]), text(&object["metadata"]["name"]));
         let is_of = |resource: &&Resource| resource.kind == kind;
-        if BATCH.iter().any(|resource| is_of(&resource))
-            && annotations(&object["metadata"]).keys().any(|key| key.contains("reloader.stakater.com"))
-        {
-            notes.push(format!("{kind}/{name}: pods of Jobs are not restarted"));
+        let workload = WORKLOADS.iter().filter(|its| its.kind != "ReplicaSet").find(is_of);
+        let template = &object["spec"]["template"];
+        // What an owner has made has the annotations of the owner.
+        if !object["metadata"]["ownerReferences"].is_null() {
+            continue;
         }
-        let Some(resource) = WORKLOADS
-            .iter()
-            .filter(|its| its.kind != "ReplicaSet")
-            .find(is_of)
-            .filter(|_| object["metadata"]["ownerReferences"].is_null())
-        else {
+        let Some(resource) = workload else {
+            let is_meant = [&object["metadata"], &template["metadata"]].into_iter().any(is_of_a_tool);
+            let why = match () {
+                () if !is_meant || source(&object).is_some() => continue,
+                () if BATCH.iter().any(|resource| is_of(&resource)) => "pods of Jobs are not restarted",
+                () => "its kind is not converted: write a ConfigMonitor that selects the labels of its pods",
+            };
+            notes.push(format!("{kind}/{name}: {why}"));
             continue;
         };
-        let template = &object["spec"]["template"];
         let refers: BTreeSet<SourceName> = references(&template["spec"])?.into_iter().map(|(name, _)| name).collect();
         let workload = Workload {
             kind: resource.kind,
@@ -147,6 +149,13 @@ fn source(object: &Value) -> Option<(SourceName, Annotations)> {
     let kind = [Kind::ConfigMap, Kind::Secret].into_iter().find(|kind| object["kind"] == kind.resource().kind)?;
     let name = SourceName { kind, name: text(&object["metadata"]["name"]).into() };
     Some((name, annotations(&object["metadata"])))
+}
+
+/// Returns whether there is an annotation for one of the tools.
+fn is_of_a_tool(metadata: &Value) -> bool {
+    annotations(metadata)
+        .keys()
+        .any(|key| key.contains("reloader.stakater.com/") || key.starts_with("wave.pusher.com/"))
 }
 
 fn annotations(metadata: &Value) -> Annotations {

@@ -46,32 +46,38 @@ impl Edit {
     }
 }
 
-/// Returns the objects of a file, without the defaults of the API server.
-pub(crate) async fn client_side(access: &Access, namespace: &str, file: &str) -> Result<Vec<Value>, Failure> {
-    // By apply, kubectl prints what the API server has.
-    printed(access, namespace, file, &["create", "--dry-run=client"]).await
+/// Returns the objects of a file that are for the namespace, as the file has them. The API server need not know their kinds.
+pub(crate) async fn as_written(access: &Access, namespace: &str, file: &str) -> Result<Vec<Value>, Failure> {
+    let objects = printed(access, file, &["patch", "--local", "--type=merge", "--patch={}"]).await?;
+    let is_here = |object: &Value| {
+        let own = &object["metadata"]["namespace"];
+        own.is_null() || *own == json!(namespace)
+    };
+    Ok(objects.into_iter().filter(is_here).collect())
 }
 
 /// Returns what `kubectl apply` of this file would change in the namespace.
 pub(crate) async fn dry_run(access: &Access, namespace: &str, file: &str) -> Result<Vec<Edit>, Failure> {
     let mut edits = Vec::new();
-    let objects = printed(access, namespace, file, &["apply", "--dry-run=server"]).await?;
-    for object in objects {
+    let mut by = vec!["apply", "--dry-run=server"];
+    // Given, it refuses objects of other namespaces.
+    by.extend(access.namespace.iter().flat_map(|namespace| ["--namespace", namespace]));
+    let objects = printed(access, file, &by).await?;
+    let is_here = |object: &Value| object["metadata"]["namespace"] == json!(namespace);
+    for object in objects.into_iter().filter(is_here) {
         edits.push(edit(access, namespace, object).await?);
     }
     Ok(edits)
 }
 
-/// Returns the objects of a file in the namespace, as this command of kubectl prints them.
-async fn printed(access: &Access, namespace: &str, file: &str, by: &[&str]) -> Result<Vec<Value>, Failure> {
+/// Returns the objects of a file, as this command of kubectl prints them.
+async fn printed(access: &Access, file: &str, by: &[&str]) -> Result<Vec<Value>, Failure> {
     let mut command = kubectl(access);
     command.args(by).args(["--output=json", "--recursive", "--filename", file]);
-    // Given, it refuses objects of other namespaces.
-    command.args(access.namespace.iter().flat_map(|namespace| ["--namespace", namespace]));
     let output = command.stdin(Stdio::inherit()).stderr(Stdio::piped()).output().await?;
     if !output.status.success() {
         let said = String::from_utf8_lossy(&output.stderr);
-        return Err(Failure::Failed(format!("the dry run fails: {}", said.trim())));
+        return Err(Failure::Failed(format!("{file} cannot be read: {}", said.trim())));
     }
     let documents = serde_json::Deserializer::from_slice(&output.stdout).into_iter::<Value>();
     let documents: Vec<Value> = documents.collect::<Result<_, _>>().map_err(Failure::failed)?;
@@ -79,8 +85,7 @@ async fn printed(access: &Access, namespace: &str, file: &str, by: &[&str]) -> R
         Some(items) if document["kind"] == "List" => items.clone(),
         _ => vec![document],
     };
-    let is_here = |object: &Value| object["metadata"]["namespace"] == json!(namespace);
-    Ok(documents.into_iter().flat_map(of).filter(is_here).collect())
+    Ok(documents.into_iter().flat_map(of).collect())
 }
 
 async fn edit(access: &Access, namespace: &str, mut object: Value) -> Result<Edit, Failure> {

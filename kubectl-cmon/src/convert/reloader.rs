@@ -314,13 +314,15 @@ impl Settings {
                 conversion.sources.insert(name);
             }
         }
-        if value(&self.auto_search_annotation) == "true" {
+        let (auto, typed) = (value(&self.reloader_auto_annotation), value(typed_auto));
+        let is_auto = is_on(auto) || is_on(typed) || auto.is_empty() && typed.is_empty() && self.auto_reload_all;
+        // What is on by itself does not search.
+        if value(&self.auto_search_annotation) == "true" && !is_auto {
             let found =
                 workload.refers.iter().filter(|name| name.kind == kind && has(name, &self.search_match_annotation));
             conversion.sources.extend(found.filter(|name| !is_ignored(name)).cloned());
         }
-        let (auto, typed) = (value(&self.reloader_auto_annotation), value(typed_auto));
-        if is_on(auto) || is_on(typed) || auto.is_empty() && typed.is_empty() && self.auto_reload_all {
+        if is_auto {
             conversion.kinds.insert(kind);
             let ignored = workload.refers.iter().filter(|name| name.kind == kind && is_ignored(name));
             conversion.exclude.extend(ignored.cloned().chain(excluded.iter().cloned()));
@@ -444,6 +446,7 @@ mod tests {
     #[test]
     fn search_needs_a_reference_and_a_match() {
         assert_eq!(converted(&[(SEARCH, "true")], &[]).sources, [config_map("app")].into());
+        assert_eq!(converted(&[(SEARCH, "true"), (AUTO, "true")], &[]).sources, BTreeSet::new());
     }
 
     #[test]

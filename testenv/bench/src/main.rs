@@ -9,6 +9,7 @@ mod floor;
 mod ground;
 mod memory;
 mod namespaces;
+mod plugin;
 mod polls;
 mod requests;
 mod restarts;
@@ -26,8 +27,8 @@ use std::process::ExitCode;
 use anyhow::{Result, ensure};
 use testenv::operator;
 
-const PARTS: [&str; 9] =
-    ["restarts", "rolling", "storm", "stream", "memory", "scale", "namespaces", "polls", "discover"];
+const PARTS: [&str; 10] =
+    ["restarts", "rolling", "storm", "stream", "memory", "scale", "namespaces", "polls", "discover", "plugin"];
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
@@ -62,7 +63,8 @@ async fn run(only: Option<&str>) -> Result<()> {
             "scale" => scale::run().await?,
             "namespaces" => namespaces::run().await?,
             "polls" => polls::run().await?,
-            _ => discover::run().await?,
+            "discover" => discover::run().await?,
+            _ => plugin::run().await?,
         }
     }
     Ok(())
