@@ -296,10 +296,8 @@ impl Options {
     pub(crate) fn read(arguments: impl IntoIterator<Item = OsString>) -> Result<Self, ExitCode> {
         let mut arguments = arguments.into_iter();
         let program = arguments.next().unwrap_or_default();
-        // As it was called: kubectl finds kubectl-config_monitor for `kubectl config-monitor`.
         let file = Path::new(&program).file_name().unwrap_or_default().to_string_lossy();
-        let name = file.replacen("kubectl-", "kubectl ", 1).replace('_', "-");
-        let parsed = command().bin_name(name).try_get_matches_from([program].into_iter().chain(arguments));
+        let parsed = called(&file).try_get_matches_from([program].into_iter().chain(arguments));
         let read = parsed.and_then(|matches| {
             let CommandLine { namespace, command } = CommandLine::from_arg_matches(&matches)?;
             let access = Access { kubectl: passed_on(&matches), namespace, only_reads: command.only_reads() };
@@ -311,6 +309,17 @@ impl Options {
             ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2))
         })
     }
+}
+
+/// The command line with help that has the name of the program: kubectl finds kubectl-config_monitor for
+/// `kubectl config-monitor`.
+fn called(program: &str) -> clap::Command {
+    let name = program.replacen("kubectl-", "kubectl ", 1).replace('_', "-");
+    let example = |command: clap::Command| {
+        let help = command.get_after_help().map(|help| help.to_string().replace("kubectl cmon", &name));
+        command.after_help(help.unwrap_or_default())
+    };
+    command().mut_subcommands(example).bin_name(&name)
 }
 
 /// Reads the words so far of a command line, as far as they can be understood.
@@ -408,6 +417,17 @@ mod tests {
             assert_eq!(options.access.kubectl, expected, "{line}");
         }
         assert_eq!(read("kubectl-cmon status -n shop").unwrap().access.namespace.as_deref(), Some("shop"));
+    }
+
+    #[test]
+    fn help_has_the_name_by_which_the_plugin_was_called() {
+        let mut command = called("kubectl-config_monitor");
+        command.build();
+        let help = command.find_subcommand_mut("why").unwrap().render_help().to_string();
+        assert!(
+            help.contains("Usage: kubectl config-monitor why") && help.contains("Example: kubectl config-monitor why"),
+            "{help}"
+        );
     }
 
     #[test]
