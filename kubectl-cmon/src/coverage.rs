@@ -12,7 +12,7 @@ use crate::create::references;
 use crate::monitors::{Monitor, all, name_of};
 use crate::options::{Findings, Format, WORKLOADS};
 use crate::outcome::Failure;
-use crate::text::{Node, print};
+use crate::text::{Node, count, print};
 
 /// The beginnings of annotations by which other tools restart pods when content changes.
 const OTHERS: [(&str, &str); 4] = [
@@ -40,10 +40,10 @@ struct Finding {
 }
 
 pub(crate) async fn run(ambassador: &Ambassador, options: &Findings) -> Result<(), Failure> {
-    let (mut count, mut objects, mut nodes) = (0, Vec::new(), Vec::new());
+    let (mut workloads, mut objects, mut nodes) = (0, Vec::new(), Vec::new());
     for namespace in ambassador.namespaces(options.all_namespaces).await? {
-        let (workloads, found) = look(&ambassador.client.within(&namespace)).await?;
-        count += workloads;
+        let (its, found) = look(&ambassador.client.within(&namespace)).await?;
+        workloads += its;
         objects.extend(found.iter().map(
             |Finding { object, findings }| json!({"namespace": &*namespace, "object": object, "findings": findings}),
         ));
@@ -55,7 +55,9 @@ pub(crate) async fn run(ambassador: &Ambassador, options: &Findings) -> Result<(
     }
     match options.output {
         Some(Format::Json) => print(format_args!("{:#}\n", Value::Array(objects))),
-        None if nodes.is_empty() => print(format_args!("each source of {count} workloads is watched once\n")),
+        None if nodes.is_empty() => {
+            print(format_args!("each source of {} is watched once\n", count(workloads, "workload")))
+        }
         None => print(nodes.iter().map(ToString::to_string).collect::<String>()),
     }
 }

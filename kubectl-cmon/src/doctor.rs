@@ -15,7 +15,7 @@ use crate::ambassador::{Ambassador, OPERATORS, kubectl};
 use crate::monitors::{Monitor, all};
 use crate::options::{Access, Findings, Format};
 use crate::outcome::Failure;
-use crate::text::{Colour, coloured, print};
+use crate::text::{Colour, coloured, count, print};
 use crate::verdict::{message, reason};
 
 const CRD: &str = include_str!("../../crd.yml");
@@ -46,7 +46,7 @@ pub(crate) async fn run(access: &Access, ambassador: &Ambassador, options: &Find
     wrong += show(&[schema(access, ambassador).await?], options)?;
     wrong += show(&operator(ambassador).await?, options)?;
     wrong += show(&monitors(ambassador, options.all_namespaces).await?, options)?;
-    if wrong > 0 { Err(Failure::Failed(format!("{wrong} findings need somebody"))) } else { Ok(()) }
+    if wrong > 0 { Err(Failure::Failed(format!("somebody is needed for {}", count(wrong, "finding")))) } else { Ok(()) }
 }
 
 /// Prints findings, and returns how many are wrong.

@@ -19,7 +19,7 @@ use crate::monitors::{Monitor, name_of};
 use crate::options::{Access, Format, Plan};
 use crate::outcome::Failure;
 use crate::shadow::{Deeds, Premise, play};
-use crate::text::{Node, print};
+use crate::text::{Node, count, print};
 use crate::verdict::{message, reason};
 
 /// ConfigMonitors that are played at a time.
@@ -105,18 +105,21 @@ pub(crate) async fn run(access: &Access, ambassador: &Ambassador, plan: &Plan) -
         look_ahead(ambassador.way(), name, premise, is_new)
     });
     let outlooks: Vec<Outlook> = stream::iter(plays).buffered(AT_ONCE).try_collect().await?;
-    let count: usize = outlooks.iter().map(|outlook| outlook.first.len() + outlook.later.len()).sum();
+    let pods: usize = outlooks.iter().map(|outlook| outlook.first.len() + outlook.later.len()).sum();
     match plan.output {
         Some(Format::Json) => print(format_args!("{:#}\n", Value::Array(outlooks.iter().map(object).collect())))?,
         None => {
             let lines = rollouts.iter().map(|workload| format!("{workload}  its own rollout replaces its pods\n"));
-            let total =
-                if count == 0 { "no pod is restarted\n".to_owned() } else { format!("{count} pods are restarted\n") };
+            let total = if pods == 0 {
+                "no pod is restarted\n".to_owned()
+            } else {
+                format!("to restart: {}\n", count(pods, "pod"))
+            };
             let texts = outlooks.iter().map(|outlook| node(outlook).to_string()).chain(lines).chain([total]);
             print(texts.collect::<String>())?;
         }
     }
-    Ok(if count == 0 { ExitCode::SUCCESS } else { ExitCode::from(SOME) })
+    Ok(if pods == 0 { ExitCode::SUCCESS } else { ExitCode::from(SOME) })
 }
 
 /// Returns what would become of a ConfigMonitor once it is not suspended any more.
@@ -235,16 +238,16 @@ fn object(outlook: &Outlook) -> Value {
 
 fn node(outlook: &Outlook) -> Node {
     let Outlook { name, status, first, later, is_held, notes, is_surge, is_new } = outlook;
-    let count = first.len() + later.len();
+    let number = first.len() + later.len();
     let changed: Vec<String> =
         status.restart.iter().flat_map(|restart| &restart.changes).map(|it| it.source.to_string()).collect();
     let of = if changed.is_empty() { String::new() } else { format!(" for {}", changed.join(", ")) };
-    let line = match count {
+    let line = match number {
         0 if *is_new => "new: its first content is the baseline, and restarts nothing".to_owned(),
         0 => format!("{}: nothing to restart", reason(status)),
-        _ => format!("restarts {count} pods{of}"),
+        _ => format!("restarts {}{of}", count(number, "pod")),
     };
-    let said = Some(message(status)).filter(|said| (count == 0 || *is_held || first.is_empty()) && !said.is_empty());
+    let said = Some(message(status)).filter(|said| (number == 0 || *is_held || first.is_empty()) && !said.is_empty());
     let mut parts: Vec<Node> = said.into_iter().map(Node::leaf).collect();
     let pods = |title: &str, names: &[String]| {
         let names = names.iter().cloned().map(Node::leaf);
@@ -252,7 +255,7 @@ fn node(outlook: &Outlook) -> Node {
     };
     parts.extend(pods(if later.is_empty() { "all at once" } else { "first" }, first));
     parts.extend(pods("then, if each successor becomes available", later));
-    if count > 0 && *is_surge {
+    if number > 0 && *is_surge {
         parts.push(Node::leaf("handed over (maxSurge), if the operator has the rights of deploy/surge".to_owned()));
     }
     parts.extend(notes.iter().cloned().map(Node::leaf));

@@ -15,7 +15,7 @@ use crate::monitors::{Monitor, name_of};
 use crate::options::{Named, Restart, Resume};
 use crate::outcome::Failure;
 use crate::plan;
-use crate::text::print;
+use crate::text::{count, print};
 use crate::wait::until_done;
 
 /// Tools that apply objects again and again, by their field managers.
@@ -127,7 +127,7 @@ async fn suspended(ambassador: &Ambassador, resume: &Resume) -> Result<Vec<Strin
             false => print(plan::resumed(ambassador, name, monitor, listed.at).await?)?,
         }
     }
-    print(format_args!("Resume {} ConfigMonitors? [y/N] ", names.len()))?;
+    print(format_args!("Resume {}? [y/N] ", count(names.len(), "ConfigMonitor")))?;
     match &*line().await?.to_lowercase() {
         "y" | "yes" => Ok(names),
         _ => Err(Failure::failed("nothing was resumed")),

@@ -51,6 +51,11 @@ pub(crate) fn print(text: impl fmt::Display) -> Result<(), Failure> {
     }
 }
 
+/// Returns a number of things, as text.
+pub(crate) fn count(number: usize, thing: &str) -> String {
+    format!("{number} {thing}{}", if number == 1 { "" } else { "s" })
+}
+
 /// Says how long ago a time was, in its largest unit, as kubectl does; or when it was, if nobody knows what time it is.
 pub(crate) fn ago(time: ServerTime, now: Option<ServerTime>) -> String {
     let Some(now) = now else { return format!("at {time}") };

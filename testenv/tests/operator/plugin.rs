@@ -452,7 +452,7 @@ async fn a_plan_says_what_a_restart_waits_for_and_what_a_file_does_not_restart()
     ns.edit(NAME, "two").await;
     ns.settled(NAME, "OutsideWindow").await;
     let held = cmon(&ns, "plan frontend").await;
-    let says = ["restarts 2 pods for ConfigMap/frontend", "waiting for the next window", "2 pods are restarted"];
+    let says = ["restarts 2 pods for ConfigMap/frontend", "waiting for the next window", "to restart: 2 pods"];
     assert_eq!((held.code, says.map(|says| held.out.contains(says))), (Some(6), [true; 3]), "{held:?}");
     // What the caller may not read is not what the operator may not read.
     let kubectl = control_plane().await.kubectl();
