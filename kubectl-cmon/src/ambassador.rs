@@ -12,16 +12,15 @@ use configmonitor_operator::kube::client::Client;
 use configmonitor_operator::kube::list::Selection;
 use configmonitor_operator::kube::objects::Pod;
 use configmonitor_operator::kube::transport::{KubectlProxy, Transport};
-use configmonitor_operator::kube::{NAMESPACES, PODS, Uid};
+use configmonitor_operator::kube::{PODS, Uid};
 use configmonitor_operator::metrics::Metrics;
 use reqwest::Url;
-use serde_json::Value;
 use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
 use tokio_util::sync::CancellationToken;
 
-use crate::monitors::{all, name_of};
+use crate::monitors::all;
 use crate::options::Access;
 use crate::outcome::Failure;
 
@@ -53,13 +52,9 @@ impl Ambassador {
         Ok(<[Uid; 1]>::try_from(its).ok().map(|[only]| only))
     }
 
-    /// Returns the namespace, or all of them.
-    pub(crate) async fn namespaces(&self, all_of_them: bool) -> Result<Vec<Arc<str>>, Failure> {
-        if !all_of_them {
-            return Ok(vec![Arc::clone(&self.namespace)]);
-        }
-        let names = Selection { metadata_only: true, ..all(NAMESPACES) };
-        Ok(self.client.list(&names, None, |object: Value| name_of(&object).into()).await?.items)
+    /// Returns a client for the namespace, or for all of them.
+    pub(crate) fn client_for(&self, all_namespaces: bool) -> Client {
+        if all_namespaces { self.client.clone() } else { self.client.within(&self.namespace) }
     }
 
     /// Returns the way to the API server, for another client.

@@ -17,7 +17,7 @@ use crate::outcome::Failure;
 use crate::text::print;
 
 /// The word by which kubectl's helper asks.
-pub(crate) const ASKS: &str = "__complete";
+pub(crate) const COMPLETE: &str = "__complete";
 
 /// What may stand in place of the last word.
 #[derive(Debug, PartialEq)]
@@ -73,7 +73,9 @@ fn values(arg: &Arg) -> Candidates {
         "name" => Candidates::Objects(CONFIG_MONITORS),
         "namespace" => Candidates::Objects(NAMESPACES),
         "pod" => Candidates::Objects(PODS),
-        "filename" | "kubeconfig" => Candidates::Files,
+        "filename" | "kubeconfig" | "cache-dir" | "certificate-authority" | "client-certificate" | "client-key" => {
+            Candidates::Files
+        }
         _ => Candidates::These(arg.get_possible_values().iter().map(|value| value.get_name().to_owned()).collect()),
     }
 }
@@ -86,10 +88,7 @@ fn flags(command: &Command) -> Vec<String> {
 /// Reads the names of all objects of the resource, with the flags that were given so far.
 async fn names(before: &[String], resource: Resource) -> Result<Vec<String>, Failure> {
     let ambassador = Ambassador::start(&Access::to_read(before)).await?;
-    let client = match resource == NAMESPACES {
-        true => ambassador.client.clone(),
-        false => ambassador.client.within(&ambassador.namespace),
-    };
+    let client = ambassador.client_for(resource == NAMESPACES);
     let names = Selection { metadata_only: true, ..all(resource) };
     Ok(client.list(&names, None, |object: Value| name_of(&object)).await?.items)
 }

@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use configmonitor_operator::kube::client::Client;
 use configmonitor_operator::kube::error::{Cause, Error};
 use configmonitor_operator::kube::list::Selection;
+use configmonitor_operator::kube::objects::DEPLOYMENTS;
 use configmonitor_operator::kube::{CONFIG_MAPS, Resource};
 use configmonitor_operator::monitor::content::Kind;
 use configmonitor_operator::monitor::source::SourceName;
@@ -65,13 +66,13 @@ pub(crate) async fn run(access: &Access, ambassador: &Ambassador, convert: &Conv
             continue;
         }
         let Some(resource) = workload else {
-            let is_meant = [&object["metadata"], &template["metadata"]].into_iter().any(is_of_a_tool);
-            let why = match () {
-                () if !is_meant || source(&object).is_some() => continue,
-                () if BATCH.iter().any(|resource| is_of(&resource)) => "pods of Jobs are not restarted",
-                () => "its kind is not converted: write a ConfigMonitor that selects the labels of its pods",
-            };
-            notes.push(format!("{kind}/{name}: {why}"));
+            let of_cron_job = &object["spec"]["jobTemplate"]["spec"]["template"];
+            let mut carriers = [&object, template, of_cron_job].into_iter().map(|carrier| &carrier["metadata"]);
+            if source(&object).is_none() && carriers.any(|metadata| settings.mean(&annotations(metadata))) {
+                let is_job = BATCH.iter().any(|resource| is_of(&resource));
+                let other = "its kind is not converted: write a ConfigMonitor that selects the labels of its pods";
+                notes.push(format!("{kind}/{name}: {}", if is_job { "pods of Jobs are not restarted" } else { other }));
+            }
             continue;
         };
         let refers: BTreeSet<SourceName> = references(&template["spec"])?.into_iter().map(|(name, _)| name).collect();
@@ -109,21 +110,29 @@ pub(crate) async fn run(access: &Access, ambassador: &Ambassador, convert: &Conv
     Ok(())
 }
 
-/// Reads Reloader's settings: from its ConfigMap, or else from its arguments.
+/// Reads Reloader's settings: from its ConfigMap, or else from its arguments; and whether it sends alerts.
 async fn settings(ambassador: &Ambassador) -> Result<serde_json::Result<Settings>, Error> {
     let said = Selection { labels: Some(META_INFO.to_owned()), ..all(CONFIG_MAPS) };
     let said = ambassador.client.list(&said, None, |object: Value| text(&object["data"][SETTINGS])).await?;
-    if let Some(said) = said.items.first() {
-        return Ok(serde_json::from_str(said));
-    }
     let of_reloader = |deployment: Value| {
         let containers = deployment["spec"]["template"]["spec"]["containers"].as_array()?;
-        let its = containers.iter().find(|its| text(&its["image"]).contains("stakater/reloader"))?;
-        Some(its["args"].as_array().into_iter().flatten().map(text).collect::<Vec<_>>())
+        containers.iter().find(|its| text(&its["image"]).contains("stakater/reloader")).cloned()
     };
-    let deployments = ambassador.client.list(&all(WORKLOADS[0]), None, of_reloader).await?;
-    let arguments = deployments.items.into_iter().flatten().next();
-    Ok(Settings::of_arguments(&arguments.unwrap_or_default()))
+    let deployments = ambassador.client.list(&all(DEPLOYMENTS), None, of_reloader).await?;
+    let container = deployments.items.into_iter().flatten().next().unwrap_or_default();
+    let settings = match said.items.first() {
+        Some(said) => serde_json::from_str(said),
+        None => {
+            let arguments = container["args"].as_array().into_iter().flatten().map(text);
+            Settings::of_arguments(&arguments.collect::<Vec<_>>())
+        }
+    };
+    let mut env = container["env"].as_array().into_iter().flatten();
+    let alerts = env.any(|variable| variable["name"] == "ALERT_ON_RELOAD" && variable["value"] == "true");
+    Ok(settings.map(|mut settings| {
+        settings.alerts = alerts;
+        settings
+    }))
 }
 
 /// Lists the objects of these resources.
@@ -149,13 +158,6 @@ fn source(object: &Value) -> Option<(SourceName, Annotations)> {
     let kind = [Kind::ConfigMap, Kind::Secret].into_iter().find(|kind| object["kind"] == kind.resource().kind)?;
     let name = SourceName { kind, name: text(&object["metadata"]["name"]).into() };
     Some((name, annotations(&object["metadata"])))
-}
-
-/// Returns whether there is an annotation for one of the tools.
-fn is_of_a_tool(metadata: &Value) -> bool {
-    annotations(metadata)
-        .keys()
-        .any(|key| key.contains("reloader.stakater.com/") || key.starts_with("wave.pusher.com/"))
 }
 
 fn annotations(metadata: &Value) -> Annotations {

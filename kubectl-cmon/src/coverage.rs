@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use configmonitor_operator::kube::client::Client;
 use configmonitor_operator::monitor::source::SourceName;
 use serde_json::{Value, json};
 
@@ -10,7 +9,7 @@ use crate::ambassador::Ambassador;
 use crate::convert::CHECKSUM;
 use crate::create::references;
 use crate::monitors::{Monitor, all, name_of};
-use crate::options::{Findings, Format, WORKLOADS};
+use crate::options::{Format, Search, WORKLOADS};
 use crate::outcome::Failure;
 use crate::text::{Node, count, print};
 
@@ -33,48 +32,49 @@ struct Workload {
     others: BTreeSet<String>,
 }
 
-/// What was found about an object.
-struct Finding {
+/// An object, and what was found.
+struct About {
     object: String,
     findings: Vec<String>,
 }
 
-pub(crate) async fn run(ambassador: &Ambassador, options: &Findings) -> Result<(), Failure> {
-    let (mut workloads, mut objects, mut nodes) = (0, Vec::new(), Vec::new());
-    for namespace in ambassador.namespaces(options.all_namespaces).await? {
-        let (its, found) = look(&ambassador.client.within(&namespace)).await?;
-        workloads += its;
-        objects.extend(found.iter().map(
-            |Finding { object, findings }| json!({"namespace": &*namespace, "object": object, "findings": findings}),
-        ));
-        let its = found.into_iter().map(|found| Node::with(found.object, found.findings.into_iter().map(Node::leaf)));
-        match options.all_namespaces {
-            true => nodes.extend(Some(Node::with(format!("Namespace/{namespace}"), its)).filter(Node::has_parts)),
-            false => nodes.extend(its),
-        }
-    }
-    match options.output {
-        Some(Format::Json) => print(format_args!("{:#}\n", Value::Array(objects))),
-        None if nodes.is_empty() => {
-            print(format_args!("each source of {} is watched once\n", count(workloads, "workload")))
-        }
-        None => print(nodes.iter().map(ToString::to_string).collect::<String>()),
-    }
-}
-
-/// Returns how many workloads the namespace has, and what was found.
-async fn look(client: &Client) -> Result<(usize, Vec<Finding>), Failure> {
-    let mut workloads = Vec::new();
+pub(crate) async fn run(ambassador: &Ambassador, search: &Search) -> Result<(), Failure> {
+    let client = ambassador.client_for(search.all_namespaces);
+    let mut namespaces: BTreeMap<String, (Vec<Workload>, Vec<Monitor>)> = BTreeMap::new();
     for resource in WORKLOADS {
         let listed = client.list(&all(resource), None, |object: Value| object).await?;
         // What a Deployment owns is the Deployment's.
         let own = listed.items.iter().filter(|object| object["metadata"]["ownerReferences"].is_null());
         for object in own {
-            workloads.push(Workload::of(resource.kind, object)?);
+            let namespace = object["metadata"]["namespace"].as_str().unwrap_or_default().to_owned();
+            namespaces.entry(namespace).or_default().0.push(Workload::of(resource.kind, object)?);
         }
     }
-    let monitors = Monitor::all(client).await?;
-    Ok((workloads.len(), findings(&workloads, &monitors)))
+    for monitor in Monitor::all(&client).await? {
+        namespaces.entry(monitor.metadata.namespace.clone()).or_default().1.push(monitor);
+    }
+    let (mut objects, mut nodes) = (Vec::new(), Vec::new());
+    for (namespace, (workloads, monitors)) in &namespaces {
+        let found = findings(workloads, monitors);
+        objects.extend(
+            found.iter().map(
+                |About { object, findings }| json!({"namespace": namespace, "object": object, "findings": findings}),
+            ),
+        );
+        let its = found.into_iter().map(|about| Node::with(about.object, about.findings.into_iter().map(Node::leaf)));
+        match search.all_namespaces {
+            true => nodes.extend(Some(Node::with(format!("Namespace/{namespace}"), its)).filter(Node::has_parts)),
+            false => nodes.extend(its),
+        }
+    }
+    match search.output {
+        Some(Format::Json) => print(format_args!("{:#}\n", Value::Array(objects))),
+        None if nodes.is_empty() => {
+            let workloads = namespaces.values().map(|(workloads, _)| workloads.len()).sum();
+            print(format_args!("each source of {} is watched once\n", count(workloads, "workload")))
+        }
+        None => print(nodes.iter().map(ToString::to_string).collect::<String>()),
+    }
 }
 
 impl Workload {
@@ -101,7 +101,7 @@ impl Workload {
     }
 }
 
-fn findings(workloads: &[Workload], monitors: &[Monitor]) -> Vec<Finding> {
+fn findings(workloads: &[Workload], monitors: &[Monitor]) -> Vec<About> {
     let selects = |monitor: &Monitor, workload: &Workload| {
         monitor.policy.as_ref().is_ok_and(|policy| policy.selector.matches(&workload.labels))
     };
@@ -121,7 +121,7 @@ fn findings(workloads: &[Workload], monitors: &[Monitor]) -> Vec<Finding> {
         if !its.is_empty() {
             findings.extend(workload.others.iter().map(|other| format!("also restarted by {other}")));
         }
-        found.push(Finding { object: workload.name.clone(), findings });
+        found.push(About { object: workload.name.clone(), findings });
     }
     for monitor in monitors {
         let selected: Vec<&Workload> = workloads.iter().filter(|workload| selects(monitor, workload)).collect();
@@ -133,8 +133,8 @@ fn findings(workloads: &[Workload], monitors: &[Monitor]) -> Vec<Finding> {
         if selected.is_empty() {
             findings = vec!["selects the pods of no workload".to_owned()];
         }
-        found.push(Finding { object: format!("ConfigMonitor/{}", monitor.metadata.name), findings });
+        found.push(About { object: format!("ConfigMonitor/{}", monitor.metadata.name), findings });
     }
-    found.retain(|found| !found.findings.is_empty());
+    found.retain(|about| !about.findings.is_empty());
     found
 }

@@ -13,7 +13,7 @@ use tokio::io::AsyncWriteExt;
 
 use crate::ambassador::{Ambassador, OPERATORS, kubectl};
 use crate::monitors::{Monitor, all};
-use crate::options::{Access, Findings, Format};
+use crate::options::{Access, Format, Search};
 use crate::outcome::Failure;
 use crate::text::{Colour, coloured, count, print};
 use crate::verdict::{message, reason};
@@ -24,56 +24,86 @@ const CRDS: Resource = Resource {
     kind: "CustomResourceDefinition",
     plural: "customresourcedefinitions",
 };
+const VERSION: &str = env!("CARGO_PKG_VERSION");
+/// What stands before the tag of the operator's image.
+const IMAGE: &str = "configmonitor-operator:";
+const LEASE: &str = "Lease/configmonitor-operator";
+const NAME_OF_CRD: &str = "CustomResourceDefinition/configmonitors.magalix.com";
 /// The name of the Lease.
 const OPERATOR: &str = "configmonitor-operator";
 /// A leader renews its Lease every two seconds. Its clock may be another one than the API server's.
 const EXPIRED_AFTER: Duration = Duration::from_secs(60);
 
-/// What was looked at.
-enum Finding {
-    Fine(String),
-    /// Its author holds a restart.
-    Held(String),
-    /// What is wrong, and what to do.
-    Wrong(String, String),
-    /// A right is missing to look.
-    Unknown(String),
+/// What was found about an object.
+struct Finding {
+    state: State,
+    namespace: Option<String>,
+    object: String,
+    what: String,
 }
 
-pub(crate) async fn run(access: &Access, ambassador: &Ambassador, options: &Findings) -> Result<(), Failure> {
+enum State {
+    Fine,
+    /// Its author holds a restart.
+    Held,
+    /// What to do.
+    Wrong(String),
+    /// A right is missing to look, or there is nothing to look at.
+    Unknown,
+}
+
+impl Finding {
+    fn new(object: impl Into<String>, state: State, what: impl Into<String>) -> Self {
+        Self { state, namespace: None, object: object.into(), what: what.into() }
+    }
+
+    fn within(self, namespace: &str) -> Self {
+        Self { namespace: Some(namespace.to_owned()), ..self }
+    }
+}
+
+pub(crate) async fn run(access: &Access, ambassador: &Ambassador, search: &Search) -> Result<(), Failure> {
     let mut wrong = 0;
     // What was found counts even if the next step fails.
-    wrong += show(&[schema(access, ambassador).await?], options)?;
-    wrong += show(&operator(ambassador).await?, options)?;
-    wrong += show(&monitors(ambassador, options.all_namespaces).await?, options)?;
-    if wrong > 0 { Err(Failure::Failed(format!("somebody is needed for {}", count(wrong, "finding")))) } else { Ok(()) }
+    wrong += show(&[schema(access, ambassador).await?], search)?;
+    wrong += show(&operator(ambassador).await?, search)?;
+    wrong += show(&monitors(ambassador, search.all_namespaces).await?, search)?;
+    if wrong > 0 { Err(Failure::Failed(format!("{} to act on", count(wrong, "finding")))) } else { Ok(()) }
 }
 
 /// Prints findings, and returns how many are wrong.
-fn show(findings: &[Finding], options: &Findings) -> Result<usize, Failure> {
-    for finding in findings {
-        let ((state, colour), what, next) = match finding {
-            Finding::Fine(what) => (("ok", Colour::Green), what, None),
-            Finding::Held(what) => (("held", Colour::Yellow), what, None),
-            Finding::Unknown(why) => (("unknown", Colour::Yellow), why, None),
-            Finding::Wrong(what, next) => (("wrong", Colour::Red), what, Some(next)),
+fn show(findings: &[Finding], search: &Search) -> Result<usize, Failure> {
+    for Finding { state, namespace, object, what } in findings {
+        let (word, colour, next) = match state {
+            State::Fine => ("ok", Colour::Green, None),
+            State::Held => ("held", Colour::Yellow, None),
+            State::Unknown => ("unknown", Colour::Yellow, None),
+            State::Wrong(next) => ("wrong", Colour::Red, Some(next)),
         };
-        print(match options.output {
-            Some(Format::Json) => format!("{}\n", json!({"state": state, "what": what, "next": next})),
+        print(match search.output {
+            Some(Format::Json) => {
+                let finding =
+                    json!({"state": word, "namespace": namespace, "object": object, "what": what, "next": next});
+                format!("{finding}\n")
+            }
             None => {
+                let state = coloured(&format!("{word:<7}"), colour);
+                let place = namespace.as_ref().map(|namespace| format!("{namespace}  ")).unwrap_or_default();
                 let next = next.map(|next| format!("         {next}\n")).unwrap_or_default();
-                format!("{}  {what}\n{next}", coloured(&format!("{state:<7}"), colour))
+                format!("{state}  {place}{object}  {what}\n{next}")
             }
         })?;
     }
-    Ok(findings.iter().filter(|finding| matches!(finding, Finding::Wrong(..))).count())
+    Ok(findings.iter().filter(|finding| matches!(finding.state, State::Wrong(_))).count())
 }
 
-/// Turns a missing right into a finding.
-fn or_unknown<T>(answer: Result<T, Error>) -> Result<Result<T, Finding>, Failure> {
+/// Turns a missing right to look at an object into a finding.
+fn or_unknown<T>(answer: Result<T, Error>, object: &str) -> Result<Result<T, Finding>, Failure> {
     match answer {
         Ok(value) => Ok(Ok(value)),
-        Err(error @ Error { cause: Cause::Forbidden(_), .. }) => Ok(Err(Finding::Unknown(error.to_string()))),
+        Err(error @ Error { cause: Cause::Forbidden(_), .. }) => {
+            Ok(Err(Finding::new(object, State::Unknown, error.to_string())))
+        }
         Err(error) => Err(error.into()),
     }
 }
@@ -83,9 +113,9 @@ async fn schema(access: &Access, ambassador: &Ambassador) -> Result<Finding, Fai
     let next = "apply crd.yml of the operator's version: kubectl apply --server-side -f crd.yml".to_owned();
     let answer = ambassador.client.get::<Value>(CRDS, "configmonitors.magalix.com").await;
     if matches!(&answer, Err(Error { cause: Cause::NotFound(_), .. })) {
-        return Ok(Finding::Wrong("there is no CustomResourceDefinition of ConfigMonitors".to_owned(), next));
+        return Ok(Finding::new(NAME_OF_CRD, State::Wrong(next), "does not exist"));
     }
-    let installed = match or_unknown(answer)? {
+    let installed = match or_unknown(answer, NAME_OF_CRD)? {
         Ok(installed) => installed.value,
         Err(unknown) => return Ok(unknown),
     };
@@ -99,26 +129,25 @@ async fn schema(access: &Access, ambassador: &Ambassador) -> Result<Finding, Fai
     let output = read.wait_with_output().await?;
     let own: Value = serde_json::from_slice(&output.stdout).map_err(Failure::failed)?;
     let fields = |crd: &Value| crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"].clone();
-    let version = env!("CARGO_PKG_VERSION");
     Ok(match fields(&own) == fields(&installed) {
-        true => Finding::Fine(format!("the CustomResourceDefinition is that of version {version}")),
-        false => Finding::Wrong(
-            format!("the CustomResourceDefinition is not that of version {version}, which this plugin has"),
-            next,
-        ),
+        true => Finding::new(NAME_OF_CRD, State::Fine, format!("is that of version {VERSION}")),
+        false => {
+            let what = format!("is not that of version {VERSION}, which this plugin has");
+            Finding::new(NAME_OF_CRD, State::Wrong(next), what)
+        }
     })
 }
 
 /// Looks at the operator's pods, and at the Lease of several.
 async fn operator(ambassador: &Ambassador) -> Result<Vec<Finding>, Failure> {
     let its = Selection { labels: Some(OPERATORS.to_owned()), ..all(PODS) };
-    let pods = match or_unknown(ambassador.client.list(&its, None, |pod: Value| pod).await)? {
+    let pods = match or_unknown(ambassador.client.list(&its, None, |pod: Value| pod).await, "operator")? {
         Ok(pods) => pods,
         Err(unknown) => return Ok(vec![unknown]),
     };
     if pods.items.is_empty() {
-        let next = "install it, or look for it in another cluster".to_owned();
-        return Ok(vec![Finding::Wrong(format!("no pod has the label {OPERATORS}: no operator runs"), next)]);
+        let next = State::Wrong("install it, or look for it in another cluster".to_owned());
+        return Ok(vec![Finding::new("operator", next, format!("does not run: no pod has the label {OPERATORS}"))]);
     }
     let mut findings = Vec::new();
     let mut namespaces = Vec::new();
@@ -133,21 +162,30 @@ async fn operator(ambassador: &Ambassador) -> Result<Vec<Finding>, Failure> {
             conditions.into_iter().any(|condition| condition["type"] == "Ready" && condition["status"] == "True");
         let containers = pod["spec"]["containers"].as_array().into_iter().flatten();
         let images: Vec<&str> = containers.filter_map(|container| container["image"].as_str()).collect();
-        let what = format!("Pod {namespace}/{name} of {}", images.join(" and "));
-        findings.push(match ready {
-            true => Finding::Fine(format!("{what} is ready")),
-            false => {
-                Finding::Wrong(format!("{what} is not ready"), format!("kubectl describe pod {name} -n {namespace}"))
+        let tags = images.iter().filter_map(|image| image.rsplit_once(IMAGE)?.1.split('@').next());
+        let other = tags.into_iter().find(|tag| *tag != VERSION);
+        let images = images.join(" and ");
+        let (state, what) = match (ready, other) {
+            (true, None) => (State::Fine, format!("is ready, with {images}")),
+            (true, Some(_)) => {
+                let next = State::Wrong("use the plugin of the operator's version".to_owned());
+                (next, format!("is of another version than this plugin, {VERSION}: {images}"))
             }
-        });
+            (false, _) => {
+                let next = State::Wrong(format!("kubectl describe pod {name} -n {namespace}"));
+                (next, format!("is not ready, with {images}"))
+            }
+        };
+        findings.push(Finding::new(format!("Pod/{name}"), state, what).within(namespace));
     }
     for namespace in namespaces {
         let client = ambassador.client.within(&namespace.into());
-        match client.get::<Value>(LEASES, OPERATOR).await {
-            Ok(lease) => findings.push(leader(&lease.value, pods.at)),
-            Err(Error { cause: Cause::NotFound(_), .. }) => {}
-            Err(error) => findings.extend(or_unknown::<()>(Err(error))?.err()),
-        }
+        let lease = match client.get::<Value>(LEASES, OPERATOR).await {
+            Ok(lease) => Some(leader(&lease.value, pods.at)),
+            Err(Error { cause: Cause::NotFound(_), .. }) => None,
+            Err(error) => or_unknown::<()>(Err(error), LEASE)?.err(),
+        };
+        findings.extend(lease.map(|finding| finding.within(namespace)));
     }
     Ok(findings)
 }
@@ -156,24 +194,21 @@ fn leader(lease: &Value, now: ServerTime) -> Finding {
     let renewed = lease["spec"]["renewTime"].as_str().and_then(|time| time.parse::<ServerTime>().ok());
     let holder = lease["spec"]["holderIdentity"].as_str().unwrap_or_default();
     match renewed.filter(|renewed| now.since(*renewed) < EXPIRED_AFTER && !holder.is_empty()) {
-        Some(_) => Finding::Fine(format!("{holder} leads")),
-        None => Finding::Wrong(
-            "no operator has renewed its Lease for a minute".to_owned(),
-            "look at the logs of its pods, or delete the Lease if they run without leader election".to_owned(),
-        ),
+        Some(_) => Finding::new(LEASE, State::Fine, format!("is held by {holder}")),
+        None => {
+            let next =
+                "look at the logs of the operator's pods, or delete the Lease if they run without leader election";
+            Finding::new(LEASE, State::Wrong(next.to_owned()), "has not been renewed for a minute")
+        }
     }
 }
 
 /// Looks at the ConfigMonitors of the namespace, or of all namespaces.
 async fn monitors(ambassador: &Ambassador, all_namespaces: bool) -> Result<Vec<Finding>, Failure> {
-    let client = match all_namespaces {
-        true => ambassador.client.clone(),
-        false => ambassador.client.within(&ambassador.namespace),
-    };
-    let objects = match Monitor::objects(&client).await {
+    let objects = match Monitor::objects(&ambassador.client_for(all_namespaces)).await {
         // That is a finding already.
         Err(Error { cause: Cause::NoSuchResource, .. }) => return Ok(Vec::new()),
-        answer => match or_unknown(answer)? {
+        answer => match or_unknown(answer, "ConfigMonitors")? {
             Ok(objects) => objects.items,
             Err(unknown) => return Ok(vec![unknown]),
         },
@@ -181,30 +216,30 @@ async fn monitors(ambassador: &Ambassador, all_namespaces: bool) -> Result<Vec<F
     let mut findings = Vec::new();
     for object in &objects {
         let monitor = Monitor::of(object)?;
-        let namespace = &monitor.metadata.namespace;
-        let of = if all_namespaces { format!("{namespace}  ") } else { String::new() };
-        let name = format!("{of}ConfigMonitor/{}", monitor.metadata.name);
+        let (namespace, name) = (&monitor.metadata.namespace, format!("ConfigMonitor/{}", monitor.metadata.name));
         let is_read = monitor.is_read();
-        match monitor.status.filter(|_| is_read) {
+        let (state, what) = match monitor.status.filter(|_| is_read) {
             Some(status) => {
-                let what = format!("{name}  {}: {}", reason(&status), message(&status));
-                let reason = Reason::from_str(reason(&status)).ok();
-                findings.push(match reason {
-                    Some(reason) if reason.needs_attention() => Finding::Wrong(what, next_step(reason).to_owned()),
-                    Some(reason) if reason.is_delay_by_author() => Finding::Held(what),
-                    _ => Finding::Fine(what),
-                });
+                let state = match Reason::from_str(reason(&status)) {
+                    Ok(reason) if reason.needs_attention() => State::Wrong(next_step(reason).to_owned()),
+                    Ok(reason) if reason.is_delay_by_author() && status.restart.is_some() => State::Held,
+                    _ => State::Fine,
+                };
+                (state, format!("{}: {}", reason(&status), message(&status)))
             }
             None => {
                 let next = format!("let an operator serve the namespace {namespace:?}");
-                findings.push(Finding::Wrong(format!("{name}  no operator has read its newest spec"), next));
+                (State::Wrong(next), "no operator has read its newest spec".to_owned())
             }
-        }
+        };
+        findings.push(Finding::new(name, state, what).within(namespace));
     }
     if findings.is_empty() {
-        let place =
-            if all_namespaces { "a namespace".to_owned() } else { format!("namespace {:?}", ambassador.namespace) };
-        findings.push(Finding::Unknown(format!("no ConfigMonitor is in {place}")));
+        let nowhere = match all_namespaces {
+            true => "are in no namespace".to_owned(),
+            false => format!("are not in namespace {:?}", ambassador.namespace),
+        };
+        findings.push(Finding::new("ConfigMonitors", State::Unknown, nowhere));
     }
     Ok(findings)
 }
@@ -219,8 +254,8 @@ fn next_step(reason: Reason) -> &'static str {
         Reason::RestartBackOff => {
             "if the application writes the source itself, name the keys that count; else set minIntervalSeconds"
         }
-        Reason::ProgressDeadlineExceeded => "look at the pods that the message names: kubectl cmon status",
-        Reason::CanaryFailed => "undo the content, or request a restart for all the same: kubectl cmon restart",
+        Reason::ProgressDeadlineExceeded => "look at the pods that the message names, with the command status",
+        Reason::CanaryFailed => "undo the content, or request a restart for all the same, with the command restart",
         Reason::Forbidden => "grant the operator the right that the message names",
         Reason::InvalidStatus => "remove the status, which makes the content as of now the baseline",
         _ => "correct what the message names",

@@ -34,8 +34,8 @@ use self::outcome::Failure;
 /// Does what the command line says.
 pub fn main() -> ExitCode {
     let mut arguments = std::env::args_os();
-    let asks = arguments.nth(1).is_some_and(|word| word == complete::ASKS);
-    let task = if asks {
+    let completes = arguments.nth(1).is_some_and(|word| word == complete::COMPLETE);
+    let task = if completes {
         Task::Complete(arguments.collect())
     } else {
         match Options::read(std::env::args_os()) {
@@ -93,8 +93,8 @@ async fn run(Options { access, command }: Options) -> Result<ExitCode, Failure> 
         Command::Why(why) => why::run(&ambassador, why).await?,
         Command::Create(create) => create::run(&namespaced, create).await?,
         Command::Convert(convert) => convert::run(&access, &ambassador, convert).await?,
-        Command::Coverage(findings) => coverage::run(&ambassador, findings).await?,
-        Command::Doctor(findings) => doctor::run(&access, &ambassador, findings).await?,
+        Command::Coverage(search) => coverage::run(&ambassador, search).await?,
+        Command::Doctor(search) => doctor::run(&access, &ambassador, search).await?,
         Command::Restart(restart) => request::restart(&namespaced, restart).await?,
         Command::Suspend(suspend) => request::suspend(&namespaced, suspend).await?,
         Command::Resume(resume) => request::resume(&ambassador, resume).await?,

@@ -77,7 +77,7 @@ async fn printed(access: &Access, file: &str, by: &[&str]) -> Result<Vec<Value>,
     let output = command.stdin(Stdio::inherit()).stderr(Stdio::piped()).output().await?;
     if !output.status.success() {
         let said = String::from_utf8_lossy(&output.stderr);
-        return Err(Failure::Failed(format!("{file} cannot be read: {}", said.trim())));
+        return Err(Failure::Failed(format!("kubectl {} of {file} fails: {}", by[0], said.trim())));
     }
     let documents = serde_json::Deserializer::from_slice(&output.stdout).into_iter::<Value>();
     let documents: Vec<Value> = documents.collect::<Result<_, _>>().map_err(Failure::failed)?;

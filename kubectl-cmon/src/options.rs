@@ -105,10 +105,10 @@ pub(crate) enum Command {
     Convert(Convert),
     /// Say which sources nobody watches, and which pods more than one controller restarts.
     #[command(after_help = "Example: kubectl cmon coverage -n shop")]
-    Coverage(Findings),
+    Coverage(Search),
     /// Look for what keeps ConfigMonitors from their work, and say what to do.
     #[command(after_help = "Example: kubectl cmon doctor -n shop")]
-    Doctor(Findings),
+    Doctor(Search),
     /// Request a restart of all selected pods.
     #[command(after_help = "Example: kubectl cmon restart shop --wait")]
     Restart(Restart),
@@ -209,9 +209,9 @@ pub(crate) struct Convert {
     pub(crate) filename: Option<String>,
 }
 
-/// Where to look for findings.
+/// Where to look.
 #[derive(Debug, Args)]
-pub(crate) struct Findings {
+pub(crate) struct Search {
     /// Look in all namespaces.
     #[arg(short = 'A', long)]
     pub(crate) all_namespaces: bool,
@@ -225,6 +225,9 @@ pub(crate) struct Findings {
 pub(crate) struct Why {
     /// The name of the pod, which may be gone.
     pub(crate) pod: String,
+    /// Print JSON.
+    #[arg(short, long, value_name = "FORMAT")]
+    pub(crate) output: Option<Format>,
 }
 
 /// For how long to wait.
@@ -260,7 +263,7 @@ pub(crate) struct Resume {
     /// The ConfigMonitor.
     #[arg(required_unless_present = "all", conflicts_with = "all")]
     pub(crate) name: Option<String>,
-    /// Resume all that `kubectl cmon suspend` has suspended in the namespace, after showing what restarts then.
+    /// Resume all that the command suspend has suspended in the namespace, after showing what restarts then.
     #[arg(long)]
     pub(crate) all: bool,
     /// Take the content as of now for that of the pods, so that nothing restarts. Nobody checks that they have it.
@@ -297,7 +300,7 @@ impl Options {
         let mut arguments = arguments.into_iter();
         let program = arguments.next().unwrap_or_default();
         let file = Path::new(&program).file_name().unwrap_or_default().to_string_lossy();
-        let parsed = called(&file).try_get_matches_from([program].into_iter().chain(arguments));
+        let parsed = command_named(&file).try_get_matches_from([program].into_iter().chain(arguments));
         let read = parsed.and_then(|matches| {
             let CommandLine { namespace, command } = CommandLine::from_arg_matches(&matches)?;
             let access = Access { kubectl: passed_on(&matches), namespace, only_reads: command.only_reads() };
@@ -313,7 +316,7 @@ impl Options {
 
 /// The command line with help that has the name of the program: kubectl finds kubectl-config_monitor for
 /// `kubectl config-monitor`.
-fn called(program: &str) -> clap::Command {
+fn command_named(program: &str) -> clap::Command {
     let name = program.replacen("kubectl-", "kubectl ", 1).replace('_', "-");
     let example = |command: clap::Command| {
         let help = command.get_after_help().map(|help| help.to_string().replace("kubectl cmon", &name));
@@ -421,7 +424,7 @@ mod tests {
 
     #[test]
     fn help_has_the_name_by_which_the_plugin_was_called() {
-        let mut command = called("kubectl-config_monitor");
+        let mut command = command_named("kubectl-config_monitor");
         command.build();
         let help = command.find_subcommand_mut("why").unwrap().render_help().to_string();
         assert!(

@@ -10,6 +10,8 @@ use configmonitor_operator::kube::error::{Cause, Error};
 pub enum Failure {
     /// 1.
     Failed(String),
+    /// 1: the API server cannot be reached, or answers later.
+    Away(String),
     /// 3: a person must do something.
     Stalled(String),
     /// 4.
@@ -30,7 +32,7 @@ impl Failure {
     pub(crate) fn code(&self) -> ExitCode {
         ExitCode::from(match self {
             Self::Unread => 0,
-            Self::Failed(_) => 1,
+            Self::Failed(_) | Self::Away(_) => 1,
             Self::Stalled(_) => 3,
             Self::TimedOut(_) => 4,
             Self::Held(_) => 5,
@@ -42,7 +44,9 @@ impl Failure {
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Failed(why) | Self::Stalled(why) | Self::TimedOut(why) | Self::Held(why) => f.write_str(why),
+            Self::Failed(why) | Self::Away(why) | Self::Stalled(why) | Self::TimedOut(why) | Self::Held(why) => {
+                f.write_str(why)
+            }
             Self::Unread => Ok(()),
             Self::Signal(_) => f.write_str("interrupted"),
         }
@@ -55,6 +59,7 @@ impl From<Error> for Failure {
             Cause::NoSuchResource => Self::Failed(format!(
                 "{error}: install the CustomResourceDefinition of ConfigMonitors, or an API server of this version"
             )),
+            Cause::Unreachable(_) | Cause::Busy(_) | Cause::Refused(_) => Self::Away(error.to_string()),
             _ => Self::failed(error),
         }
     }

@@ -107,7 +107,10 @@ pub(crate) async fn run(access: &Access, ambassador: &Ambassador, plan: &Plan) -
     let outlooks: Vec<Outlook> = stream::iter(plays).buffered(AT_ONCE).try_collect().await?;
     let pods: usize = outlooks.iter().map(|outlook| outlook.first.len() + outlook.later.len()).sum();
     match plan.output {
-        Some(Format::Json) => print(format_args!("{:#}\n", Value::Array(outlooks.iter().map(object).collect())))?,
+        Some(Format::Json) => {
+            let monitors: Vec<Value> = outlooks.iter().map(object).collect();
+            print(format_args!("{:#}\n", json!({"configMonitors": monitors, "rollouts": rollouts})))?;
+        }
         None => {
             let lines = rollouts.iter().map(|workload| format!("{workload}  its own rollout replaces its pods\n"));
             let total = if pods == 0 {

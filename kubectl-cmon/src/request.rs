@@ -112,10 +112,7 @@ async fn suspended(ambassador: &Ambassador, resume: &Resume) -> Result<Vec<Strin
     let by_hand: Vec<Value> = listed.items.into_iter().filter(is_by_hand).collect();
     let names: Vec<String> = by_hand.iter().map(name_of).collect();
     if names.is_empty() {
-        print(format_args!(
-            "nothing is suspended by `kubectl cmon suspend` in namespace {:?}\n",
-            ambassador.namespace
-        ))?;
+        print(format_args!("nothing in namespace {:?} was suspended by the command suspend\n", ambassador.namespace))?;
     }
     if resume.yes || names.is_empty() {
         return Ok(names);

@@ -3,13 +3,14 @@
 //!
 //! So `plan` decides nothing by itself. Watches stay silent: a plan is about one moment.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
 use configmonitor_operator::controller::{self, Namespaces, Settings, Synced};
 use configmonitor_operator::kube::client::Client;
+use configmonitor_operator::kube::objects::{HANDED_OVER, SELECTS_HANDED_OVER};
 use configmonitor_operator::kube::transport::{Request, Response, Transport};
 use configmonitor_operator::kube::{ServerTime, Uid};
 use configmonitor_operator::metrics::Metrics;
@@ -75,6 +76,8 @@ struct State {
     slowest: Duration,
     /// What could not be read: the operator may have the right, and be answered.
     unread: Option<String>,
+    /// The pods that were changed, and how.
+    patched: BTreeSet<(String, Bytes)>,
     /// It would do the same again, as nothing comes of it.
     is_over: bool,
 }
@@ -96,6 +99,7 @@ pub(crate) async fn play(inner: Arc<dyn Transport>, base: Url, premise: Premise)
         in_flight: 0,
         slowest: Duration::ZERO,
         unread: None,
+        patched: BTreeSet::new(),
         is_over: false,
     };
     let state = Arc::new(Mutex::new(state));
@@ -161,6 +165,10 @@ impl State {
         if request.url.query_pairs().any(|(name, _)| name == "watch") {
             return Fate::Silence;
         }
+        // Pods that no restart holds any more, also of other ConfigMonitors, are not what is planned.
+        if request.url.query_pairs().any(|(name, value)| name == "labelSelector" && value == SELECTS_HANDED_OVER) {
+            return Fate::Answer(200, list([]));
+        }
         match (&request.method, &parts[..]) {
             (&Method::GET, [.., "namespaces", _, "configmonitors"]) => Fate::Answer(200, list([&self.deeds.monitor])),
             (&Method::GET, [.., "namespaces", _, "configmonitors", _]) => Fate::Answer(200, self.deeds.monitor.clone()),
@@ -182,7 +190,11 @@ impl State {
                 Fate::Answer(200, status(200, ""))
             }
             (&Method::PATCH, [.., "pods", name]) => {
-                self.is_over |= !self.goes(name);
+                // The others give it back, or make it go before others.
+                if body["metadata"]["labels"][HANDED_OVER] == "true" {
+                    self.goes(name);
+                }
+                self.is_over |= !self.patched.insert(((*name).to_owned(), request.body.clone().unwrap_or_default()));
                 Fate::Read
             }
             (&Method::POST, [.., "events"]) => {
@@ -195,11 +207,11 @@ impl State {
         }
     }
 
-    /// Returns whether that is new: what goes is tried again, as nothing comes of it.
-    fn goes(&mut self, pod: &str) -> bool {
-        let is_new = !self.deeds.pods.iter().any(|its| its == pod);
-        self.deeds.pods.extend(is_new.then(|| pod.to_owned()));
-        is_new
+    /// A pod is deleted, evicted or handed over, which is tried again, as nothing comes of it.
+    fn goes(&mut self, pod: &str) {
+        if !self.deeds.pods.iter().any(|its| its == pod) {
+            self.deeds.pods.push(pod.to_owned());
+        }
     }
 }
 

@@ -7,7 +7,9 @@ use std::time::Duration;
 use configmonitor_operator::kube::ServerTime;
 use configmonitor_operator::kube::list::List;
 use configmonitor_operator::kube::objects::Pod;
-use configmonitor_operator::monitor::status::{self, CanaryState, Entry, Outcome, Restart, SourceStatus};
+use configmonitor_operator::monitor::status::{
+    self, CanaryState, Entry, MAX_SOURCES_OF_ENTRY, Outcome, Restart, SourceStatus,
+};
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
@@ -38,8 +40,8 @@ pub(crate) async fn run(ambassador: &Ambassador, command: &Status) -> Result<(),
         sleep(PAUSE).await;
         match look(ambassador, command).await {
             Ok(shown) => print(format_args!("{redraw}{shown}"))?,
-            // The API server may be away for a while.
-            Err(failure) => eprintln!("error: {failure}"),
+            Err(Failure::Away(why)) => eprintln!("error: {why}"),
+            Err(failure) => return Err(failure),
         }
     }
 }
@@ -151,7 +153,7 @@ fn tree(monitor: &Monitor, pods: Option<&List<Pod>>, draws_bars: bool) -> Node {
 fn source_line(source: &SourceStatus, restart: Option<&Restart>, now: Option<ServerTime>) -> String {
     let change = restart.and_then(|restart| restart.changes.iter().find(|change| change.source == source.name));
     let state = match (change, &source.hash) {
-        (Some(change), _) if change.revert => format!("went back {}", ago(change.observed_at, now)),
+        (Some(change), _) if change.revert => format!("reverted {}", ago(change.observed_at, now)),
         (Some(change), _) => format!("changed {}", ago(change.observed_at, now)),
         (None, Some(_)) => "recorded".to_owned(),
         (None, None) => "not found".to_owned(),
@@ -240,10 +242,13 @@ fn past(entry: &Entry, now: Option<ServerTime>) -> String {
 
 /// Returns what a restart was for.
 pub(crate) fn cause(entry: &Entry) -> String {
-    let names: Vec<String> = entry.sources.iter().map(ToString::to_string).collect();
+    let mut names: Vec<String> = entry.sources.iter().map(ToString::to_string).collect();
+    if names.len() == MAX_SOURCES_OF_ENTRY {
+        names.push("…".to_owned());
+    }
     match (entry.requested, names.is_empty()) {
         (true, _) => "a request".to_owned(),
-        (false, true) => "content that went back".to_owned(),
+        (false, true) => "a revert".to_owned(),
         (false, false) => names.join(", "),
     }
 }

@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use configmonitor_operator::kube::client::Client;
-use configmonitor_operator::kube::error::{Cause, Error};
 use tokio::time::{Instant, sleep};
 
 use crate::monitors::Monitor;
@@ -17,15 +16,16 @@ use crate::verdict::Verdict;
 const PAUSE: Duration = Duration::from_secs(1);
 
 pub(crate) async fn run(client: &Client, wait: &Wait) -> Result<(), Failure> {
-    if let Some(name) = &wait.name {
-        return until_done(client, std::slice::from_ref(name), &wait.limit).await;
-    }
-    let mut monitors = Monitor::all(client).await?;
+    let mut monitors = match &wait.name {
+        Some(name) => vec![Monitor::read(client, name).await?],
+        None => Monitor::all(client).await?,
+    };
     monitors.retain(|monitor| wait.for_source.as_ref().is_none_or(|source| monitor.may_have(source)));
     if monitors.is_empty() {
-        let namespace = client.namespace();
+        let (namespace, name) =
+            (client.namespace(), wait.name.iter().map(|name| format!(" {name:?}")).collect::<String>());
         let with = wait.for_source.as_ref().map_or(String::new(), |source| format!(" with the source {source}"));
-        return Err(Failure::Failed(format!("no ConfigMonitor{with} in namespace {namespace:?}")));
+        return Err(Failure::Failed(format!("no ConfigMonitor{name}{with} in namespace {namespace:?}")));
     }
     let names: Vec<String> = monitors.iter().map(|monitor| monitor.metadata.name.to_string()).collect();
     until_done(client, &names, &wait.limit).await
@@ -39,7 +39,11 @@ pub(crate) async fn until_done(client: &Client, names: &[String], limit: &Limit)
         let mut done = Vec::new();
         for (name, said) in &mut left {
             let about = |why: &str| format!("ConfigMonitor {name:?}: {why}");
-            match look(client, name).await? {
+            let verdict = match look(client, name).await {
+                Err(Failure::Away(why)) => Verdict::NotYet(why),
+                looked => looked?,
+            };
+            match verdict {
                 Verdict::Done => done.push(*name),
                 Verdict::Failed(why) => return Err(Failure::Failed(about(&why))),
                 Verdict::Stalled(why) => return Err(Failure::Stalled(about(&why))),
@@ -64,18 +68,9 @@ pub(crate) async fn until_done(client: &Client, names: &[String], limit: &Limit)
     }
 }
 
-async fn look(client: &Client, name: &str) -> Result<Verdict, Error> {
-    let look = async {
-        let monitor = Monitor::read(client, name).await?;
-        let contents = monitor.contents(client).await?;
-        let has_pods = monitor.has_pods(client).await?;
-        Ok(Verdict::of(&monitor, &contents, has_pods))
-    };
-    match look.await {
-        // The API server may be away for a while.
-        Err(error @ Error { cause: Cause::Unreachable(_) | Cause::Busy(_) | Cause::Refused(_), .. }) => {
-            Ok(Verdict::NotYet(error.to_string()))
-        }
-        verdict => verdict,
-    }
+async fn look(client: &Client, name: &str) -> Result<Verdict, Failure> {
+    let monitor = Monitor::read(client, name).await?;
+    let contents = monitor.contents(client).await?;
+    let has_pods = monitor.has_pods(client).await?;
+    Ok(Verdict::of(&monitor, &contents, has_pods))
 }

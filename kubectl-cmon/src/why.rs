@@ -5,13 +5,13 @@ use std::sync::Arc;
 
 use configmonitor_operator::kube::error::{Cause, Error};
 use configmonitor_operator::kube::{PODS, Resource, ServerTime};
-use configmonitor_operator::monitor::status::Entry;
+use configmonitor_operator::monitor::status::{Entry, Status};
 use serde::Deserialize;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::ambassador::Ambassador;
 use crate::monitors::{Monitor, all};
-use crate::options::{WORKLOADS, Why};
+use crate::options::{Format, WORKLOADS, Why};
 use crate::outcome::Failure;
 use crate::plan::look_ahead;
 use crate::shadow::Premise;
@@ -48,59 +48,66 @@ pub(crate) async fn run(ambassador: &Ambassador, why: &Why) -> Result<(), Failur
     };
     let listed = Monitor::objects(&client).await?;
     let own_pod = ambassador.operator().await?;
-    let mut nodes = Vec::new();
+    let (mut nodes, mut objects) = (Vec::new(), Vec::new());
     for object in listed.items {
         let monitor: Monitor = Monitor::of(&object)?;
         let Ok(policy) = &monitor.policy else { continue };
         if !policy.selector.matches(&labels) {
             continue;
         }
+        let of = monitor.metadata.name.to_string();
         let status = monitor.status.unwrap_or_default();
-        let mut parts: Vec<Node> = status
-            .history
-            .iter()
-            .filter(|entry| is_of(entry, created))
-            .map(|entry| {
-                let when = ago(entry.started_at, Some(listed.at));
-                let line = match created {
-                    Some(_) => format!(
-                        "created during its restart {when} for {}, which replaced {} of {} pods",
-                        cause(entry),
-                        entry.replaced,
-                        entry.pods
-                    ),
-                    None => {
-                        format!(
-                            "its restart {when} for {} replaced {} of {} pods",
-                            cause(entry),
-                            entry.replaced,
-                            entry.pods
-                        )
-                    }
+        let restarts = restarts(&status, created, listed.at);
+        let next = match created {
+            Some(_) => {
+                let premise = Premise {
+                    namespace: Arc::clone(&ambassador.namespace),
+                    monitor: object,
+                    objects: BTreeMap::new(),
+                    own_pod: own_pod.clone(),
+                    now: listed.at,
                 };
-                Node::leaf(line)
-            })
-            .collect();
-        if created.is_some() {
-            let premise = Premise {
-                namespace: Arc::clone(&ambassador.namespace),
-                monitor: object,
-                objects: BTreeMap::new(),
-                own_pod: own_pod.clone(),
-                now: listed.at,
-            };
-            let outlook = look_ahead(ambassador.way(), monitor.metadata.name.to_string(), premise, false).await?;
-            parts.push(Node::leaf(match outlook.place_of(name) {
-                Some(place) => format!("{place}: {}", message(&outlook.status)),
-                None => format!("stays: {}", reason(&outlook.status)),
-            }));
-        }
-        nodes.push(Node::with(format!("ConfigMonitor/{}", monitor.metadata.name), parts));
+                let outlook = look_ahead(ambassador.way(), of.clone(), premise, false).await?;
+                Some(match outlook.place_of(name) {
+                    Some(place) => format!("{place}: {}", message(&outlook.status)),
+                    None => format!("stays: {}", reason(&outlook.status)),
+                })
+            }
+            None => None,
+        };
+        objects.push(json!({"name": of, "restarts": restarts, "next": next}));
+        nodes.push(Node::with(format!("ConfigMonitor/{of}"), restarts.into_iter().chain(next).map(Node::leaf)));
+    }
+    if why.output == Some(Format::Json) {
+        return print(format_args!(
+            "{:#}\n",
+            json!({"pod": name, "exists": created.is_some(), "configMonitors": objects})
+        ));
     }
     if nodes.is_empty() {
         nodes.push(Node::leaf("no ConfigMonitor selects it".to_owned()));
     }
     print(Node::with(line, nodes))
+}
+
+/// Says which restarts a pod of this time may come from; all of them, if the pod is gone.
+fn restarts(status: &Status, created: Option<ServerTime>, now: ServerTime) -> Vec<String> {
+    let when = |at: ServerTime| ago(at, Some(now));
+    let under_way = status.restart.as_ref().and_then(|restart| Some((restart, restart.begun.as_ref()?)));
+    let under_way = under_way.filter(|(_, begun)| created.is_none_or(|created| created >= begun.started_at));
+    let under_way = under_way.map(|(restart, begun)| {
+        let (began, deleted, pods) = (when(begun.started_at), begun.deleted, begun.pods);
+        let names: Vec<String> = restart.changes.iter().map(|change| change.source.to_string()).collect();
+        let cause = if names.is_empty() { "a request".to_owned() } else { names.join(", ") };
+        let which = if created.is_some() { "created during its restart" } else { "its restart" };
+        format!("{which} for {cause}, which began {began} and has replaced {deleted} of {pods} pods so far")
+    });
+    let past = status.history.iter().filter(|entry| is_of(entry, created)).map(|entry| {
+        let (began, cause, Entry { replaced, pods, .. }) = (when(entry.started_at), cause(entry), entry);
+        let which = if created.is_some() { "created during its restart" } else { "its restart" };
+        format!("{which} {began} for {cause}, which replaced {replaced} of {pods} pods")
+    });
+    under_way.into_iter().chain(past).collect()
 }
 
 /// Returns whether a pod of this time may be a successor in the restart; each restart, if the pod is gone.

@@ -35,9 +35,9 @@ const WORKLOADS: [Resource; 4] = [
 ];
 
 /// The label of a pod that is handed over.
-pub(crate) const HANDED_OVER: &str = "magalix.com/handed-over";
+pub const HANDED_OVER: &str = "magalix.com/handed-over";
 /// The selector of these pods.
-pub(crate) const SELECTS_HANDED_OVER: &str = "magalix.com/handed-over=true";
+pub const SELECTS_HANDED_OVER: &str = "magalix.com/handed-over=true";
 /// The annotation of such a pod with its ReplicaSet, as `NAME/UID`.
 pub(crate) const HANDED_OVER_FROM: &str = "magalix.com/handed-over-from";
 /// The annotation of such a pod that says who has handed it over, and when, as `NAME/UID/RESTART/TIME`.

@@ -15,9 +15,10 @@ use super::source::{Contents, Keys, SourceName};
 use super::spec::PodScope;
 use crate::kube::{ResourceVersion, ServerTime};
 
-/// The maximum number of recorded restarts, and of sources of each.
+/// The maximum number of recorded restarts.
 const HISTORY: usize = 10;
-const MAX_SOURCES_OF_ENTRY: usize = 12;
+/// The maximum number of sources that a recorded restart names. It may have had more.
+pub const MAX_SOURCES_OF_ENTRY: usize = 12;
 const A_SECOND: Duration = Duration::from_secs(1);
 
 /// The usual words of conditions, held once for all ConfigMonitors.

@@ -4,7 +4,7 @@
 //! has; here, both must be equal.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 use std::process::Command;
@@ -64,16 +64,13 @@ async fn object(test: &Value, path: &str) -> Value {
 
 #[tokio::test]
 async fn the_health_of_each_object_is_what_its_test_says() {
-    let mut judged = BTreeMap::new();
+    let mut judged = BTreeSet::new();
     for test in tests("health_test.yaml", "tests").await {
         let health = run("health.lua", &object(&test, "").await).await;
         assert_eq!(health, test["healthStatus"], "{test}");
-        *judged.entry(health["status"].to_string()).or_insert(0) += 1;
+        judged.insert(health["status"].as_str().unwrap().to_owned());
     }
-    assert_eq!(
-        judged.keys().map(|status| status.trim_matches('"')).collect::<Vec<_>>(),
-        ["Degraded", "Healthy", "Progressing", "Suspended"]
-    );
+    assert_eq!(judged.iter().collect::<Vec<_>>(), ["Degraded", "Healthy", "Progressing", "Suspended"]);
 }
 
 #[tokio::test]
@@ -90,7 +87,7 @@ async fn each_action_is_offered_when_it_makes_sense() {
 }
 
 #[tokio::test]
-async fn each_action_changes_what_the_command_of_the_plugin_changes() {
+async fn each_action_changes_what_its_test_says() {
     for test in tests("actions/action_test.yaml", "actionTests").await {
         let action = test["action"].as_str().unwrap();
         let begun = Timestamp::now().as_second();

@@ -81,6 +81,9 @@ pub(super) struct Settings {
     webhook_url: String,
     reload_on_create: bool,
     reload_on_delete: bool,
+    /// Whether it sends alerts, which the ConfigMap does not say.
+    #[serde(skip)]
+    pub(super) alerts: bool,
 }
 
 impl Default for Settings {
@@ -107,6 +110,7 @@ impl Default for Settings {
             webhook_url: String::new(),
             reload_on_create: false,
             reload_on_delete: false,
+            alerts: false,
         }
     }
 }
@@ -175,6 +179,20 @@ impl Settings {
         self.namespaces_to_ignore.iter().flatten().any(|ignored| ignored == namespace)
     }
 
+    /// Returns whether one of the annotations is for Reloader or wave.
+    pub(super) fn mean(&self, annotations: &Annotations) -> bool {
+        let renamed = [
+            &self.configmap_update_on_change_annotation,
+            &self.secret_update_on_change_annotation,
+            &self.reloader_auto_annotation,
+            &self.configmap_reloader_auto_annotation,
+            &self.secret_reloader_auto_annotation,
+            &self.auto_search_annotation,
+        ];
+        let is_one = |key: &String| key.contains("reloader.stakater.com/") || key == WAVE || renamed.contains(&key);
+        annotations.keys().any(is_one)
+    }
+
     /// Returns what no ConfigMonitor says.
     pub(super) fn notes(&self) -> Vec<String> {
         let mut notes = Vec::new();
@@ -193,6 +211,9 @@ impl Settings {
         if !self.webhook_url.is_empty() {
             notes
                 .push("Reloader calls a webhook instead of restarting pods: use Events or metrics for that".to_owned());
+        }
+        if self.alerts {
+            notes.push("Reloader sends alerts when it restarts pods: use Events or metrics for that".to_owned());
         }
         if self.reload_on_create || self.reload_on_delete {
             notes.push("Reloader restarts pods when a source is created or deleted: of a ConfigMonitor only a source with `optional` does".to_owned());
@@ -480,6 +501,7 @@ mod tests {
         ])
         .unwrap();
         assert_eq!(settings.notes().len(), 2);
+        assert_eq!(Settings { alerts: true, ..Settings::default() }.notes().len(), 1);
         let selects = ["--namespaces-to-ignore=a,b", "--namespace-selector=c:d", "--is-Argo-Rollouts=true"];
         let settings = Settings::of_arguments(&selects.map(ToOwned::to_owned)).unwrap();
         assert_eq!((settings.notes().len(), settings.ignores("b"), settings.ignores("c")), (2, true, false));
@@ -493,6 +515,13 @@ mod tests {
             (2, [config_map("more"), config_map("own")].into(), 1)
         );
         assert!(converted(&[(WAVE, "false")], &[]).is_empty());
+    }
+
+    #[test]
+    fn what_has_an_annotation_under_whatever_name_is_meant() {
+        let settings = Settings::of_arguments(&["--auto-annotation=my/auto".to_owned()]).unwrap();
+        let is_meant = ["my/auto", WAVE, SEARCH, "other/auto"].map(|key| settings.mean(&map(&[(key, "true")])));
+        assert_eq!(is_meant, [true, true, true, false]);
     }
 
     #[test]

@@ -15,7 +15,7 @@ pub(crate) struct Injection<'a> {
 }
 
 impl<'a> Injection<'a> {
-    /// Returns none if the API server is older than 1.36, which has such policies.
+    /// Returns none if the API server is older than 1.36, the first version that has such policies by default.
     pub(crate) async fn begin(ns: &'a TestNamespace, config_map: &'a str) -> Option<Self> {
         let from = "Object.spec.containers.envFrom";
         let value = format!("{from}{{configMapRef: {from}.configMapRef{{name: '{config_map}'}}}}");

@@ -116,6 +116,8 @@ async fn waiting_ends_with_the_content_as_of_now_or_says_why_it_does_not() {
     let waited = cmon(&ns, "wait --for-source cm/frontend").await;
     assert_eq!((waited.code, &*waited.out), (Some(0), "configmonitor/frontend has its content\n"), "{waited:?}");
     assert!(ns.pods(APP).await.values().all(|uid| !before.values().any(|before| before == uid)));
+    let other = cmon(&ns, "wait frontend --for-source cm/other").await;
+    assert_eq!(other.code, Some(1), "{other:?}");
     let other = cmon(&ns, "wait --for-source secret/frontend").await;
     assert_eq!((other.code, other.err.contains("no ConfigMonitor with the source Secret/frontend")), (Some(1), true));
     let change = async |spec: Value| ns.patch("configmonitors", NAME, json!({"spec": spec})).await;
@@ -148,7 +150,7 @@ async fn what_is_suspended_is_held_until_it_is_resumed() {
     assert_eq!((resumed.code, ns.sent_deletions().len()), (Some(0), sent), "{resumed:?}");
     assert_eq!(
         cmon(&ns, "resume --all").await.out,
-        format!("nothing is suspended by `kubectl cmon suspend` in namespace {:?}\n", ns.namespace)
+        format!("nothing in namespace {:?} was suspended by the command suspend\n", ns.namespace)
     );
     let restarted = cmon(&ns, "restart frontend --wait").await;
     assert_eq!(restarted.code, Some(0), "{restarted:?}");
@@ -167,10 +169,29 @@ async fn a_pod_knows_its_restart_and_whether_it_goes() {
     let why = cmon(&ns, &format!("why {}", after.keys().next().unwrap())).await;
     let says = ["created during its restart", "for ConfigMap/frontend, which replaced 2 of 2 pods", "stays: UpToDate"];
     assert_eq!(says.map(|says| why.out.contains(says)), [true; 3], "{why:?}");
+    let why = cmon(&ns, &format!("why {} -o json", after.keys().next().unwrap())).await;
+    let why: Value = serde_json::from_str(&why.out).unwrap();
+    assert_eq!((&why["exists"], &why["configMonitors"][0]["next"]), (&json!(true), &json!("stays: UpToDate")), "{why}");
     let gone = cmon(&ns, &format!("why {}", before.keys().next().unwrap())).await;
     let says =
         ["does not exist; by its name it was one of ReplicaSet/frontend-", "its restart", "replaced 2 of 2 pods"];
     assert_eq!(says.map(|says| gone.out.contains(says)), [true; 3], "{gone:?}");
+    // A restart that is under way: no successor gets ready.
+    ns.patch("configmonitors", NAME, json!({"spec": {"maxUnavailable": 1}})).await;
+    let refusal = ns.keep_new_pods_from_getting_ready().await;
+    ns.edit(NAME, "half").await;
+    let successor = eventually("a successor is created", DEADLINE, async || {
+        let pods = ns.pods(APP).await;
+        pods.keys().find(|pod| !after.contains_key(*pod)).cloned().context("none")
+    })
+    .await
+    .unwrap();
+    let young = cmon(&ns, &format!("why {successor}")).await;
+    let says = "created during its restart for ConfigMap/frontend, which began";
+    assert!(young.out.contains(says) && young.out.contains("1 of 2 pods so far"), "{young:?}");
+    refusal.lift_for_all().await;
+    let after = ns.replaced(APP, &after).await;
+    ns.settled(NAME, "UpToDate").await;
     cmon(&ns, "suspend frontend").await;
     ns.edit(NAME, "three").await;
     ns.settled(NAME, "Suspended").await;
@@ -242,21 +263,25 @@ ConfigMonitor/twice
 └─ no selected workload refers to ConfigMap/unused
 ";
     assert_eq!(coverage.out, expected, "{coverage:?}");
+    let everywhere = cmon(&ns, "coverage -A -o json").await;
+    let everywhere: Value = serde_json::from_str(&everywhere.out).unwrap();
+    let about = json!({"namespace": ns.namespace, "object": "Deployment/other", "findings": ["ConfigMap/other is not watched"]});
+    assert!(everywhere.as_array().unwrap().contains(&about), "{everywhere:#}");
     let unread = cmon(&ns, "doctor").await;
     let says = [
-        "the CustomResourceDefinition is that of version",
+        "CustomResourceDefinition/configmonitors.magalix.com  is that of version",
         "ConfigMonitor/frontend  no operator has read its newest spec",
     ];
     assert_eq!((unread.code, says.map(|says| unread.out.contains(says))), (Some(1), [true; 2]), "{unread:?}");
     let _operator = ns.operator().await;
     ns.settled("twice", "SourceNotFound").await;
-    let read = cmon(&ns, "doctor").await;
+    let read = cmon(&ns, "doctor -A").await;
     let says = [
-        "wrong    ConfigMonitor/frontend  NoPodsSelected: ",
-        "wrong    ConfigMonitor/twice  SourceNotFound: ",
-        "\n         create it, or correct its name in the spec\n",
+        format!("wrong    {}  ConfigMonitor/frontend  NoPodsSelected: ", ns.namespace),
+        format!("wrong    {}  ConfigMonitor/twice  SourceNotFound: ", ns.namespace),
+        "\n         create it, or correct its name in the spec\n".to_owned(),
     ];
-    assert_eq!(says.map(|says| read.out.contains(says)), [true; 3], "{read:?}");
+    assert_eq!(says.map(|says| read.out.contains(&says)), [true; 3], "{read:?}");
 }
 
 #[tokio::test]
@@ -609,7 +634,7 @@ async fn a_dozen_plans_name_the_pods_that_then_go() {
 
 /// Returns the names of the pods in a field of a plan.
 fn names(plan: &Value, field: &str) -> Vec<String> {
-    plan[0][field].as_array().unwrap().iter().map(|name| name.as_str().unwrap().to_owned()).collect()
+    plan["configMonitors"][0][field].as_array().unwrap().iter().map(|name| name.as_str().unwrap().to_owned()).collect()
 }
 
 #[tokio::test]
@@ -651,9 +676,9 @@ async fn a_server_with_a_path_keeps_the_path() {
     assert!(refused.err.contains(&says), "{refused:?}");
 }
 
-/// Writes a program that a shell runs.
+/// Writes a program.
 fn program(file: &Path, script: &str) {
-    fs::write(file, format!("#!/bin/sh\n{script}\n")).unwrap();
+    fs::write(file, script).unwrap();
     fs::set_permissions(file, fs::Permissions::from_mode(0o755)).unwrap();
 }
 
@@ -670,7 +695,10 @@ async fn on_a_terminal_credentials_may_be_asked_for_and_words_have_colours() {
     let user = &mut kubeconfig["users"][0]["user"];
     let (version, asks) = ("client.authentication.k8s.io/v1", dir.path().join("asks"));
     let credential = json!({"apiVersion": version, "kind": "ExecCredential", "status": {"token": user["token"]}});
-    program(&asks, &format!("printf 'Word: ' >&2\nread -r word\n[ \"$word\" = sesame ] && echo '{credential}'"));
+    program(
+        &asks,
+        &format!("#!/bin/sh\nprintf 'Word: ' >&2\nread -r word\n[ \"$word\" = sesame ] && echo '{credential}'"),
+    );
     *user = json!({"exec": {"apiVersion": version, "command": asks, "interactiveMode": "Always"}});
     let file = dir.path().join("kubeconfig");
     fs::write(&file, kubeconfig.to_string()).unwrap();
@@ -681,7 +709,7 @@ async fn on_a_terminal_credentials_may_be_asked_for_and_words_have_colours() {
         let mut on_terminal = Command::new("sh");
         on_terminal.args([
             "-c",
-            "echo $0 | script --quiet --return --command \"$1\" /dev/null",
+            "echo $0 | timeout 120 script --quiet --return --command \"$1\" /dev/null",
             word,
             &words.join(" "),
         ]);
@@ -699,7 +727,10 @@ async fn kubectl_completes_commands_flags_and_names() {
     ns.create_monitor("shop", json!({})).await;
     ns.create_monitor("store", json!({})).await;
     let dir = RunDir::create().unwrap();
-    program(&dir.path().join("kubectl_complete-cmon"), "exec kubectl cmon __complete \"$@\"");
+    let section = Section::of("docs/kubectl-cmon.md", "Completion").unwrap();
+    let script = section.steps().next().unwrap();
+    script.record_run();
+    program(&dir.path().join("kubectl_complete-cmon"), &script.command);
     let completed = async |words: &str| {
         let mut command = control_plane().await.kubectl().command(&["__complete", "cmon"]);
         command.args(words.split(' ')).env("PATH", path_with(Some(dir.path())).await);
@@ -754,12 +785,11 @@ async fn the_cause_of_each_mistake_is_found_by_one_command() {
     .await
     .unwrap();
     let found = cmon(&ns, "doctor -o json").await;
-    assert_eq!(found.code, Some(1), "{found:?}");
     let findings: Vec<Value> = found.out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     for (name, reason, _, next) in &mistakes {
-        let about = format!("ConfigMonitor/{name}  {reason}: ");
-        let finding = findings.iter().find(|finding| finding["what"].as_str().unwrap().starts_with(&about));
+        let finding = findings.iter().find(|finding| finding["object"] == format!("ConfigMonitor/{name}"));
         let finding = finding.unwrap_or_else(|| panic!("{name}: {found:?}"));
+        assert!(finding["what"].as_str().unwrap().starts_with(&format!("{reason}: ")), "{finding}");
         let state = if *reason == "Suspended" { "held" } else { "wrong" };
         assert_eq!(finding["state"], state, "{finding}");
         assert!(finding["next"].as_str().unwrap_or_default().starts_with(next), "{finding}");
