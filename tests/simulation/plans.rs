@@ -135,3 +135,22 @@ fn a_plan_names_the_pods_that_the_operator_then_deletes() {
     }
     assert!(some * 2 > stories && waves * 4 > stories, "{some} plans of {stories} have pods, {waves} several waves");
 }
+
+/// Another ConfigMonitor has handed a pod over, whose successor does not get ready.
+#[test]
+fn a_plan_leaves_the_pods_of_others_alone() {
+    let surge = [Edit::MaxUnavailable(None), Edit::MaxSurge(Some(PodCount::Pods(1)))].map(|edit| Move::Spec(1, edit));
+    let handed_over = [Move::NewPodsStayUnready(true), EditContent(SETTINGS, 'b'), Wait(5000), Stop(Process::First)];
+    let moves = [&[spec(Edit::Source(OTHER))], &surge[..], &[CALM], &handed_over].concat();
+    let pace = Pace { creation: 50, readiness: 300, termination: 200 };
+    let monitors = vec![(0, AT_ONCE), (0, AT_ONCE)];
+    let story = Story { surges: true, owners: Owners::One, ..Story::plain(monitors, pace, moves) };
+    in_paused_time(&story, async {
+        let mut player = Player::begin(&story);
+        for one in &story.moves {
+            player.make(*one).await;
+        }
+        assert_eq!(player.cluster.state().ledger.handed_over.len(), 1);
+        assert_eq!(planned(&player.cluster, None).await, (Vec::new(), Vec::new()));
+    });
+}
