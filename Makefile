@@ -4,6 +4,7 @@ CARGO_TARGET_DIR ?= target
 # With a named target, RUSTFLAGS apply to the operator only and not to its build scripts.
 HOST = $(shell rustc --version --verbose 2>/dev/null | sed -n 's/^host: //p')
 TARGET = $(HOST)
+PACKAGE = configmonitor-operator
 OPERATOR = $(CARGO_TARGET_DIR)/$(TARGET)/release/configmonitor-operator
 IMAGES = $(CARGO_TARGET_DIR)/images
 # The same folder as in testenv/src/binaries.rs.
@@ -13,9 +14,10 @@ CHECKS = bans licenses sources
 CARGO_DENY = $(CACHE)/cargo-deny-0.20.2/bin/cargo-deny
 CARGO_CYCLONEDX = $(CACHE)/cargo-cyclonedx-0.5.9/bin/cargo-cyclonedx
 DIST = $(CARGO_TARGET_DIR)/dist
+DARWIN = $(CARGO_TARGET_DIR)/darwin
 VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
 
-.PHONY: help demo test simulate explore test-node test-versions chaos mutants deny bench build image release release-check release-ready prepare tools chart lints go rust
+.PHONY: help demo test simulate explore test-node test-versions chaos mutants deny bench build image release release-check release-darwin release-ready prepare tools chart lints go rust
 
 help:
 	@echo "make demo         edit a ConfigMap on a real API server and see its pods restart"
@@ -44,14 +46,18 @@ help:
 	@echo "make bench        measure restarts, a storm, a stream of edits, many objects and many namespaces for BENCHMARKS.md;"
 	@echo "                  takes ninety minutes"
 	@echo "make bench PART=storm"
-	@echo "                  one part of it: restarts, rolling, storm, stream, memory, scale, namespaces, polls or discover"
+	@echo "                  one part of it: restarts, rolling, storm, stream, memory, scale, namespaces, polls, discover or plugin"
 	@echo "make build        build the operator: $(OPERATOR)"
+	@echo "make build PACKAGE=kubectl-cmon"
+	@echo "                  build the plugin of kubectl"
 	@echo "make chart        update the generated files of the Helm chart"
 	@echo "make image        build the image for docker load and others: $(IMAGES)/configmonitor-operator.tar"
 	@echo "make deny         check licences, sources and duplicates in Cargo.lock against deny.toml; part of make test"
 	@echo "make release      build the files of a release, for amd64 and arm64: $(DIST); needs Debian 12"
 	@echo "make release-check"
-	@echo "                  check that another folder builds the same bytes from this commit, and test the binary for arm64 in an emulator"
+	@echo "                  check that another folder builds the same bytes from this commit, and test the binaries for arm64 in an emulator"
+	@echo "make release-darwin"
+	@echo "                  build the plugin for macOS, on a Mac: $(DARWIN)"
 
 demo: prepare build
 	@CONFIGMONITOR_OPERATOR=$(OPERATOR) cargo run --quiet --locked -p demo -- $(if $(filter 1,$(KEEP)),--keep) \
@@ -96,6 +102,7 @@ $(CARGO_MUTANTS) $(CARGO_DENY) $(CARGO_CYCLONEDX):
 	rm -rf "$(root)/build"
 
 bench: prepare tools build
+	@$(MAKE) --no-print-directory build PACKAGE=kubectl-cmon
 	@CONFIGMONITOR_OPERATOR=$(OPERATOR) cargo run --quiet --release --locked -p bench -- $(PART)
 
 # First reports what this machine lacks. The test runs in its own Linux namespaces.
@@ -113,11 +120,11 @@ test-versions: tools
 	cargo build --locked -p configmonitor-operator -p kubectl-cmon
 	@testenv/versions.sh $(VERSIONS)
 
-# The binary is static, because the image is empty. Every folder builds the same bytes.
+# The operator is static because its image is empty, the plugin so that it runs on every Linux. Every folder builds the same bytes.
 build: rust
 	CARGO_ENCODED_RUSTFLAGS="$$(printf '%s\037%s\037%s' -Ctarget-feature=+crt-static \
 	    "--remap-path-prefix=$${CARGO_HOME:-$$HOME/.cargo}=cargo" "--remap-path-prefix=$(CURDIR)=.")" \
-	    cargo build --release --locked --target $(TARGET)
+	    cargo build --release --locked --target $(TARGET) --package $(PACKAGE)
 
 # Builds the image of deploy/Dockerfile without a container daemon.
 image: build
@@ -128,10 +135,13 @@ $(IMAGES)/demo-app.tar: Cargo.toml demo-app/app.py demo-app/requirements.txt dem
 	testenv/node/demo-app.sh configmonitor-demo-app:$(VERSION) $@
 
 release: rust go release-ready $(CARGO_CYCLONEDX)
-	PATH="$(dir $(CARGO_CYCLONEDX)):$$PATH" release/make.sh "$(DIST)" "$(CACHE)"
+	PATH="$(dir $(CARGO_CYCLONEDX)):$$PATH" release/make.sh "$(DIST)" "$(CACHE)" "$(DARWIN)"
 
 release-check: release prepare
 	release/check.sh "$(DIST)"
+
+release-darwin: rust
+	release/darwin.sh "$(DARWIN)"
 
 # Reports what this machine lacks for a release.
 release-ready: rust

@@ -1,5 +1,6 @@
 #!/bin/sh
-# Checks a release: a clone in another folder builds the same bytes, and the binary for arm64 passes tests on a control plane, in an emulator.
+# Checks a release: a clone in another folder builds the same bytes. In an emulator, the operator for arm64 passes tests on a control plane, and the
+# plugin for arm64 starts.
 #
 #     release/check.sh FOLDER
 set -eu
@@ -27,6 +28,9 @@ cmp "$work/target/dist/SHA256SUMS" "$dist/SHA256SUMS"
 (cd "$work/target/dist" && sha256sum --check --strict --quiet SHA256SUMS)
 echo "Another folder builds the same bytes."
 rm -rf "$work/clone" "$work/target"
+
+tar --extract --directory="$work" --file="$dist/kubectl-cmon-$version-linux-arm64.tar.gz" kubectl-cmon
+qemu-aarch64-static "$work/kubectl-cmon" --version
 
 printf '#!/bin/sh\nexec qemu-aarch64-static "%s" "$@"\n' "$dist/configmonitor-operator-$version-linux-arm64" >"$work/operator"
 chmod +x "$work/operator"

@@ -1,13 +1,14 @@
 #!/bin/sh
-# Builds the files of a release: a static binary for each architecture, one image for both, the chart, an SBOM of each, and the checksums.
+# Builds the files of a release: for each architecture a static binary of the operator and an archive with that of the plugin, one image for both,
+# the chart, an SBOM of each, the checksums, and the plugin's manifest for krew. If the folder DARWIN exists, packs the plugin for macOS from it.
 #
-#     release/make.sh FOLDER CACHE
+#     release/make.sh FOLDER CACHE DARWIN
 set -eu
 mkdir -p "$1" "$2"
-dist=$(realpath "$1") cache=$(realpath "$2")
+dist=$(realpath "$1") cache=$(realpath "$2") darwin=$3
 version=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
 name=configmonitor-operator-$version
-# The time in the SBOMs.
+# The time in the SBOMs and in the archives.
 [ -n "${SOURCE_DATE_EPOCH:-}" ] || SOURCE_DATE_EPOCH=$(git log -1 --format=%ct)
 export SOURCE_DATE_EPOCH
 
@@ -18,9 +19,19 @@ rm -rf "$dist"
 mkdir -p "$dist"
 sha256() { sha256sum "$1" | cut -d " " -f 1; }
 
+# krew wants the licence in the archive. The archive contains no time, owner or umask of this machine.
+mkdir "$work/archive"
+cp LICENSE "$work/archive/"
+archive() {
+    install -m 755 "$1" "$work/archive/kubectl-cmon"
+    tar --create --format=gnu --mtime="@$SOURCE_DATE_EPOCH" --owner=0 --group=0 --numeric-owner --mode=u=rwX,go=rX --directory="$work/archive" \
+        --file="$work/archive.tar" LICENSE kubectl-cmon
+    gzip -n -9 <"$work/archive.tar" >"$2"
+}
+
 # cargo cyclonedx writes its files beside the manifests, so it gets a copy.
 mkdir "$work/tree"
-cp -R Cargo.toml Cargo.lock src testenv "$work/tree/"
+cp -R Cargo.toml Cargo.lock src kubectl-cmon testenv "$work/tree/"
 
 # libc for arm64, in the version that this machine has for amd64. It is extracted, not installed, so the machine does not change.
 libc=$(dpkg-query --show --showformat '${Version}' libc6-dev)
@@ -42,22 +53,34 @@ for architecture in amd64 arm64; do
         amd64) target=x86_64-unknown-linux-gnu ;;
         arm64) target=aarch64-unknown-linux-gnu ;;
     esac
-    make --no-print-directory build TARGET="$target"
-    binary=$name-linux-$architecture
-    mkdir -p "$work/root/$architecture"
-    cp "${CARGO_TARGET_DIR:-target}/$target/release/configmonitor-operator" "$work/root/$architecture/"
-    cp "$work/root/$architecture/configmonitor-operator" "$dist/$binary"
-
     (cd "$work/tree" && cargo cyclonedx --quiet --format json --spec-version 1.5 --target "$target" --override-filename bom)
-    jq -r '.metadata.component, .components[] | "\(.name) v\(.version)"' "$work/tree/bom.json" | LC_ALL=C sort -u >"$work/described"
-    cargo tree --locked --package configmonitor-operator --edges normal,build --target "$target" --prefix none --format '{p}' |
-        cut -d ' ' -f 1,2 | LC_ALL=C sort -u | sed '/^$/d' >"$work/locked"
-    diff "$work/locked" "$work/described" || {
-        echo "error: the SBOM of $binary has other packages than cargo tree" >&2
-        exit 1
-    }
-    jq -L release --arg file "$binary" --arg sha256 "$(sha256 "$dist/$binary")" 'include "sbom"; binary($file; $sha256; $ARGS.positional)' \
-        "$work/tree/bom.json" --args "target=$target" "rustc=$(rustc --version)" "libc=glibc $libc" >"$dist/$binary.cdx.json"
+    for package in configmonitor-operator kubectl-cmon; do
+        # Each in a build of its own, because cargo gives packages of one build the features of both.
+        make --no-print-directory build PACKAGE="$package" TARGET="$target"
+        binary=${CARGO_TARGET_DIR:-target}/$target/release/$package
+        case $package in
+            configmonitor-operator)
+                bom=$work/tree/bom.json file=$package-$version-linux-$architecture
+                mkdir -p "$work/root/$architecture"
+                cp "$binary" "$work/root/$architecture/"
+                cp "$binary" "$dist/$file"
+                ;;
+            kubectl-cmon)
+                bom=$work/tree/$package/bom.json file=$package-$version-linux-$architecture.tar.gz
+                archive "$binary" "$dist/$file"
+                ;;
+        esac
+
+        jq -r '.metadata.component, .components[] | "\(.name) v\(.version)"' "$bom" | LC_ALL=C sort -u >"$work/described"
+        cargo tree --locked --package "$package" --edges normal,build --target "$target" --prefix none --format '{p}' |
+            cut -d ' ' -f 1,2 | LC_ALL=C sort -u | sed '/^$/d' >"$work/locked"
+        diff "$work/locked" "$work/described" || {
+            echo "error: the SBOM of $file has other packages than cargo tree" >&2
+            exit 1
+        }
+        jq -L release --arg file "$file" --arg sha256 "$(sha256 "$dist/$file")" 'include "sbom"; binary($file; $sha256; $ARGS.positional)' \
+            "$bom" --args "target=$target" "rustc=$(rustc --version)" "libc=glibc $libc" >"$dist/$file.cdx.json"
+    done
 done
 
 image=$dist/$name-image.tar
@@ -81,6 +104,34 @@ images=$(HOME=$work "$helm" template configmonitor-operator "$chart" | sed -n 's
 jq -L release --arg file "$name.tgz" --arg sha256 "$(sha256 "$chart")" 'include "sbom"; chart($file; $sha256; $ARGS.positional)' \
     "$image.cdx.json" --args $images >"$chart.cdx.json"
 
-# The checksums of all files so far.
+# The checksums of all files so far, which every machine can make.
 (cd "$dist" && sha256sum -- * >"$work/SHA256SUMS" && mv "$work/SHA256SUMS" .)
 cat "$dist/SHA256SUMS"
+
+if [ -d "$darwin" ]; then
+    for binary in "$darwin"/*; do
+        archive "$binary" "$dist/${binary##*/}.tar.gz"
+    done
+    (cd "$dist" && sha256sum -- *-darwin-* | tee SHA256SUMS-darwin)
+fi
+
+# The manifest names the repository, so it differs between them.
+repository=${GITHUB_REPOSITORY:+$GITHUB_SERVER_URL/$GITHUB_REPOSITORY}
+repository=${repository:-https://example.com/configmonitor-operator}
+{
+    sed "/^ *# /d; s|VERSION|$version|; s|REPOSITORY|$repository|" release/krew.yaml
+    for archive in "$dist"/kubectl-cmon-*.tar.gz; do
+        file=${archive##*/}
+        platform=${file#"kubectl-cmon-$version-"}
+        platform=${platform%.tar.gz}
+        cat <<END
+    - selector:
+        matchLabels:
+          os: ${platform%-*}
+          arch: ${platform#*-}
+      uri: $repository/releases/download/v$version/$file
+      sha256: $(sha256 "$archive")
+      bin: kubectl-cmon
+END
+    done
+} >"$dist/configmonitor.yaml"

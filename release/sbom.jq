@@ -1,16 +1,19 @@
 # The SBOMs of a release, in CycloneDX. The same input always gives the same bytes.
 
-# Returns the SBOM of a binary, from what cargo-cyclonedx makes of its package: the binary takes the place of the package, whose reference is a path
-# of the machine that built it. The properties say what else the binary is made of.
+# Returns the SBOM of a file with a binary, from what cargo-cyclonedx makes of its package: the file takes the place of the package, whose reference
+# is a path of the machine that built it, like those of this project's libraries. The properties say what else the binary is made of.
 def binary($file; $sha256; $properties):
   .metadata.component as $package
+  | ([.components[] | select(.purl | contains("file://")) | {key: .["bom-ref"], value: "\(.name)@\(.version)"}] | from_entries) as $libraries
+  | ($libraries + {($package["bom-ref"]): $file}) as $names
   | .metadata.component = {
       type: "application", "bom-ref": $file,
       name: $package.name, version: $package.version, licenses: $package.licenses, description: $package.description,
       hashes: [{alg: "SHA-256", content: $sha256}],
       properties: [$properties[] | capture("^(?<name>[^=]*)=(?<value>.*)$")]
     }
-  | (.dependencies[] | select(.ref == $package["bom-ref"]) | .ref) = $file
+  | .components[].purl |= sub("\\?download_url=file://.*"; "")
+  | (.components[]["bom-ref"], .dependencies[].ref, .dependencies[].dependsOn[]?) |= ($names[.] // .)
   | if tostring | contains("file://") then error("the SBOM of \($file) names a path of this machine") else . end;
 
 # Returns an SBOM of this component, in the format, of the time and by the tools of the input.

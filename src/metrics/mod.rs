@@ -3,6 +3,7 @@
 //! Labels are bounded: no label names a pod. Without `--metrics-per-configmonitor`, labels name the ConfigMonitors that
 //! need a person, up to `MOST_NAMED`, and the one with the oldest pending change.
 
+#[cfg(target_os = "linux")]
 mod process;
 
 use std::borrow::Cow;
@@ -18,7 +19,6 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Metric, Registry};
 
-use self::process::ProcessCollector;
 use crate::kube::ServerTime;
 
 /// The media type of [`Metrics::text`].
@@ -138,7 +138,8 @@ impl Metrics {
     #[must_use]
     pub fn new(per_config_monitor: bool) -> Self {
         let mut registry = Registry::default();
-        registry.register_collector(Box::new(ProcessCollector));
+        #[cfg(target_os = "linux")]
+        registry.register_collector(Box::new(process::ProcessCollector));
         let r = &mut registry;
         // The registry appends a full stop to each help, and `_total` to the name of each counter.
         let build: Family<[Label; 1], Gauge> = new(r, "configmonitor_build_info", "Version of the operator");

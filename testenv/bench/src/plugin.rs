@@ -78,6 +78,7 @@ async fn read_all(fixture: &Fixture) -> Result<()> {
 async fn status(control_plane: &ControlPlane) -> Result<[u64; 2]> {
     let kubectl = control_plane.kubectl();
     let plugin = operator::binary()?.with_file_name("kubectl-cmon");
+    ensure!(plugin.is_file(), "make bench builds the plugin, which is not there");
     let folder = kubectl.program().parent().context("kubectl has no folder")?.to_owned();
     let path = env::var_os("PATH").context("no PATH")?;
     let path = env::join_paths([folder].into_iter().chain(env::split_paths(&path)))?;
@@ -85,7 +86,7 @@ async fn status(control_plane: &ControlPlane) -> Result<[u64; 2]> {
     command.args(["status", "--all-namespaces"]).env("PATH", path).env("KUBECONFIG", kubectl.kubeconfig());
     let dir = RunDir::create()?;
     let output = dir.path().join("output");
-    let plugin = Process::start(&command, &output).context("make bench builds the plugin")?;
+    let plugin = Process::start(&command, &output)?;
     let (id, mut peaks) = (plugin.id(), [0, 0]);
     while plugin.exit_status().is_none() {
         let of_proxy = fs::read_to_string(format!("/proc/{id}/task/{id}/children")).unwrap_or_default();
@@ -98,6 +99,6 @@ async fn status(control_plane: &ControlPlane) -> Result<[u64; 2]> {
         sleep(PAUSE).await;
     }
     let count = fs::read_to_string(&output)?.lines().count();
-    ensure!(count == MONITORS + 1, "kubectl cmon status has {count} lines: {:?}", plugin.exit_status());
+    ensure!(count == MONITORS + 1, "kubectl cmon status has {count} lines");
     Ok(peaks)
 }
