@@ -93,18 +93,17 @@ pub(crate) async fn run(ambassador: &Ambassador, why: &Why) -> Result<(), Failur
 /// Says which restarts a pod of this time may come from; all of them, if the pod is gone.
 fn restarts(status: &Status, created: Option<ServerTime>, now: ServerTime) -> Vec<String> {
     let when = |at: ServerTime| ago(at, Some(now));
+    let which = if created.is_some() { "created during its restart" } else { "its restart" };
     let under_way = status.restart.as_ref().and_then(|restart| Some((restart, restart.begun.as_ref()?)));
     let under_way = under_way.filter(|(_, begun)| created.is_none_or(|created| created >= begun.started_at));
     let under_way = under_way.map(|(restart, begun)| {
         let (began, deleted, pods) = (when(begun.started_at), begun.deleted, begun.pods);
         let names: Vec<String> = restart.changes.iter().map(|change| change.source.to_string()).collect();
         let cause = if names.is_empty() { "a request".to_owned() } else { names.join(", ") };
-        let which = if created.is_some() { "created during its restart" } else { "its restart" };
         format!("{which} for {cause}, which began {began} and has replaced {deleted} of {pods} pods so far")
     });
     let past = status.history.iter().filter(|entry| is_of(entry, created)).map(|entry| {
         let (began, cause, Entry { replaced, pods, .. }) = (when(entry.started_at), cause(entry), entry);
-        let which = if created.is_some() { "created during its restart" } else { "its restart" };
         format!("{which} {began} for {cause}, which replaced {replaced} of {pods} pods")
     });
     under_way.into_iter().chain(past).collect()
