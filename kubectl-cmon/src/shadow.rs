@@ -38,6 +38,9 @@ const PAUSE: Duration = Duration::from_millis(50);
 /// Yields after which each task has had its turn.
 const TURNS: usize = 200;
 const REQUESTS: usize = 32;
+/// How often the operator may read the same without another deed. It looks again after each pause, however long an answer
+/// takes.
+const LOOKS: usize = 4;
 
 /// What the operator would find.
 #[derive(Clone, Debug)]
@@ -78,6 +81,8 @@ struct State {
     unread: Option<String>,
     /// The pods that were changed, and how.
     patched: BTreeSet<(String, Bytes)>,
+    /// How often each URL was read since the last deed, by what was to be decoded of it.
+    looks: BTreeMap<(String, &'static str), usize>,
     /// It would do the same again, as nothing comes of it.
     is_over: bool,
 }
@@ -100,6 +105,7 @@ pub(crate) async fn play(inner: Arc<dyn Transport>, base: Url, premise: Premise)
         slowest: Duration::ZERO,
         unread: None,
         patched: BTreeSet::new(),
+        looks: BTreeMap::new(),
         is_over: false,
     };
     let state = Arc::new(Mutex::new(state));
@@ -169,6 +175,11 @@ impl State {
         if request.url.query_pairs().any(|(name, value)| name == "labelSelector" && value == SELECTS_HANDED_OVER) {
             return Fate::Answer(200, list([]));
         }
+        if request.method == Method::GET {
+            let looks = self.looks.entry((request.url.to_string(), request.accept)).or_default();
+            *looks += 1;
+            self.is_over |= *looks > LOOKS;
+        }
         match (&request.method, &parts[..]) {
             (&Method::GET, [.., "namespaces", _, "configmonitors"]) => Fate::Answer(200, list([&self.deeds.monitor])),
             (&Method::GET, [.., "namespaces", _, "configmonitors", _]) => Fate::Answer(200, self.deeds.monitor.clone()),
@@ -211,6 +222,7 @@ impl State {
     fn goes(&mut self, pod: &str) {
         if !self.deeds.pods.iter().any(|its| its == pod) {
             self.deeds.pods.push(pod.to_owned());
+            self.looks.clear();
         }
     }
 }

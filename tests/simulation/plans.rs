@@ -16,11 +16,11 @@ use kubectl_cmon::shadow::Premise;
 use serde_json::Value;
 use simulated_cluster::cluster::Cluster;
 use simulated_cluster::content::data;
-use simulated_cluster::network::Process;
+use simulated_cluster::network::{Fate, Process, RequestKind};
 use simulated_cluster::processes::start;
 use simulated_cluster::state::{OWN_POD, Owners, Pace, References};
 use simulated_cluster::{Connection, NAMESPACE};
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 use crate::examples::{OTHER, SETTINGS, spec};
@@ -134,6 +134,23 @@ fn a_plan_names_the_pods_that_the_operator_then_deletes() {
         });
     }
     assert!(some * 2 > stories && waves * 4 > stories, "{some} plans of {stories} have pods, {waves} several waves");
+}
+
+/// After a list that took t, the operator pauses for nine times t, and then looks again.
+#[test]
+fn a_plan_ends_also_if_lists_take_long() {
+    let slow = Move::Lasting(RequestKind::ListPods, Some(Fate::LateAnswer(2000)));
+    let one_by_one = vec![(0, Some(PodCount::Pods(1)))];
+    let moves = vec![CALM, Stop(Process::First), EditContent(SETTINGS, 'b'), slow];
+    let story = Story::plain(one_by_one, Pace { creation: 50, readiness: 300, termination: 200 }, moves);
+    in_paused_time(&story, async {
+        let mut player = Player::begin(&story);
+        for one in &story.moves {
+            player.make(*one).await;
+        }
+        let (first, later) = timeout(Duration::from_secs(300), planned(&player.cluster, None)).await.unwrap();
+        assert!(!first.is_empty() && !later.is_empty(), "{first:?} {later:?}");
+    });
 }
 
 /// Another ConfigMonitor has handed a pod over, whose successor does not get ready.
