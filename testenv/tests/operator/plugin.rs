@@ -191,6 +191,7 @@ async fn a_pod_knows_its_restart_and_whether_it_goes() {
     assert!(young.out.contains(says) && young.out.contains("1 of 2 pods so far"), "{young:?}");
     refusal.lift_for_all().await;
     let after = ns.replaced(APP, &after).await;
+    ns.patch("configmonitors", NAME, json!({"spec": {"maxUnavailable": "100%"}})).await;
     ns.settled(NAME, "UpToDate").await;
     cmon(&ns, "suspend frontend").await;
     ns.edit(NAME, "three").await;
