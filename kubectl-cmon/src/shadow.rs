@@ -3,7 +3,7 @@
 //!
 //! So `plan` decides nothing by itself. Watches stay silent: a plan is about one moment.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -79,8 +79,6 @@ struct State {
     slowest: Duration,
     /// What could not be read: the operator may have the right, and be answered.
     unread: Option<String>,
-    /// The pods that were changed, and how.
-    patched: BTreeSet<(String, Bytes)>,
     /// How often each URL was read since the last deed, by what was to be decoded of it.
     looks: BTreeMap<(String, &'static str), usize>,
     /// It would do the same again, as nothing comes of it.
@@ -104,7 +102,6 @@ pub(crate) async fn play(inner: Arc<dyn Transport>, base: Url, premise: Premise)
         in_flight: 0,
         slowest: Duration::ZERO,
         unread: None,
-        patched: BTreeSet::new(),
         looks: BTreeMap::new(),
         is_over: false,
     };
@@ -205,7 +202,6 @@ impl State {
                 if body["metadata"]["labels"][HANDED_OVER] == "true" {
                     self.goes(name);
                 }
-                self.is_over |= !self.patched.insert(((*name).to_owned(), request.body.clone().unwrap_or_default()));
                 Fate::Read
             }
             (&Method::POST, [.., "events"]) => {

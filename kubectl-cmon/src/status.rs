@@ -7,6 +7,7 @@ use std::time::Duration;
 use configmonitor_operator::kube::ServerTime;
 use configmonitor_operator::kube::list::List;
 use configmonitor_operator::kube::objects::Pod;
+use configmonitor_operator::monitor::source::SourceName;
 use configmonitor_operator::monitor::status::{
     self, CanaryState, Entry, MAX_SOURCES_OF_ENTRY, Outcome, Restart, SourceStatus,
 };
@@ -240,15 +241,17 @@ fn past(entry: &Entry, now: Option<ServerTime>) -> String {
     format!("{result} {ended}  {} of {} pods in {took}s  {why}", entry.replaced, entry.pods)
 }
 
+/// Returns the names of sources, as text.
+pub(crate) fn named<'a>(sources: impl IntoIterator<Item = &'a SourceName>) -> String {
+    sources.into_iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+}
+
 /// Returns what a restart was for.
 pub(crate) fn cause(entry: &Entry) -> String {
-    let mut names: Vec<String> = entry.sources.iter().map(ToString::to_string).collect();
-    if names.len() == MAX_SOURCES_OF_ENTRY {
-        names.push("…".to_owned());
-    }
-    match (entry.requested, names.is_empty()) {
+    let more = if entry.sources.len() == MAX_SOURCES_OF_ENTRY { ", …" } else { "" };
+    match (entry.requested, entry.sources.is_empty()) {
         (true, _) => "a request".to_owned(),
         (false, true) => "a revert".to_owned(),
-        (false, false) => names.join(", "),
+        (false, false) => format!("{}{more}", named(&entry.sources)),
     }
 }

@@ -15,7 +15,7 @@ use crate::options::{Format, WORKLOADS, Why};
 use crate::outcome::Failure;
 use crate::plan::look_ahead;
 use crate::shadow::Premise;
-use crate::status::cause;
+use crate::status::{cause, named};
 use crate::text::{Node, ago, print};
 use crate::verdict::{message, reason};
 
@@ -98,8 +98,8 @@ fn restarts(status: &Status, created: Option<ServerTime>, now: ServerTime) -> Ve
     let under_way = under_way.filter(|(_, begun)| created.is_none_or(|created| created >= begun.started_at));
     let under_way = under_way.map(|(restart, begun)| {
         let (began, deleted, pods) = (when(begun.started_at), begun.deleted, begun.pods);
-        let names: Vec<String> = restart.changes.iter().map(|change| change.source.to_string()).collect();
-        let cause = if names.is_empty() { "a request".to_owned() } else { names.join(", ") };
+        let names = named(restart.changes.iter().map(|change| &change.source));
+        let cause = if names.is_empty() { "a request" } else { &names };
         format!("{which} for {cause}, which began {began} and has replaced {deleted} of {pods} pods so far")
     });
     let past = status.history.iter().filter(|entry| is_of(entry, created)).map(|entry| {

@@ -29,6 +29,7 @@ use crate::runs::{STORIES, variable};
 use crate::story::Move::{self, Edit as EditContent, RequestRestart, Scale, Stop, Wait};
 use crate::story::{AT_ONCE, Edit, PodCount, Pods, Story, Windows};
 
+const PACE: Pace = Pace { creation: 50, readiness: 300, termination: 200 };
 /// Pods come and go within this time.
 const CALM: Move = Wait(60_000);
 
@@ -66,9 +67,17 @@ fn story(seed: u64) -> (Story, Foreseen) {
     let monitors = vec![([0, 3][rng.usize(..2)], budgets[rng.usize(..4)])];
     let references = [References::Both, References::ByPod, References::ByOwner][rng.usize(..3)];
     let owners = if rng.bool() { Owners::Usual } else { Owners::Odd };
-    let pace = Pace { creation: 50, readiness: 300, termination: 200 };
     let foreseen = [None, Some((SETTINGS, 'c')), Some((OTHER, 'c'))][rng.usize(..3)];
-    (Story { seed, references, owners, surges, ..Story::plain(monitors, pace, moves) }, foreseen)
+    (Story { seed, references, owners, surges, ..Story::plain(monitors, PACE, moves) }, foreseen)
+}
+
+/// Plays a story up to its last move.
+async fn played(story: &Story) -> Player<'_> {
+    let mut player = Player::begin(story);
+    for one in &story.moves {
+        player.make(*one).await;
+    }
+    player
 }
 
 /// Returns the pods that a plan names, first and later.
@@ -102,10 +111,7 @@ fn a_plan_names_the_pods_that_the_operator_then_deletes() {
     for seed in first..first + stories {
         let (story, foreseen) = story(seed);
         in_paused_time(&story, async {
-            let mut player = Player::begin(&story);
-            for one in &story.moves {
-                player.make(*one).await;
-            }
+            let mut player = played(&story).await;
             let cluster = &player.cluster;
             let (first, later) = planned(cluster, foreseen).await;
             if let Some((name, content)) = foreseen {
@@ -142,12 +148,9 @@ fn a_plan_ends_also_if_lists_take_long() {
     let slow = Move::Lasting(RequestKind::ListPods, Some(Fate::LateAnswer(2000)));
     let one_by_one = vec![(0, Some(PodCount::Pods(1)))];
     let moves = vec![CALM, Stop(Process::First), EditContent(SETTINGS, 'b'), slow];
-    let story = Story::plain(one_by_one, Pace { creation: 50, readiness: 300, termination: 200 }, moves);
+    let story = Story::plain(one_by_one, PACE, moves);
     in_paused_time(&story, async {
-        let mut player = Player::begin(&story);
-        for one in &story.moves {
-            player.make(*one).await;
-        }
+        let player = played(&story).await;
         let (first, later) = timeout(Duration::from_secs(300), planned(&player.cluster, None)).await.unwrap();
         assert!(!first.is_empty() && !later.is_empty(), "{first:?} {later:?}");
     });
@@ -159,14 +162,10 @@ fn a_plan_leaves_the_pods_of_others_alone() {
     let surge = [Edit::MaxUnavailable(None), Edit::MaxSurge(Some(PodCount::Pods(1)))].map(|edit| Move::Spec(1, edit));
     let handed_over = [Move::NewPodsStayUnready(true), EditContent(SETTINGS, 'b'), Wait(5000), Stop(Process::First)];
     let moves = [&[spec(Edit::Source(OTHER))], &surge[..], &[CALM], &handed_over].concat();
-    let pace = Pace { creation: 50, readiness: 300, termination: 200 };
     let monitors = vec![(0, AT_ONCE), (0, AT_ONCE)];
-    let story = Story { surges: true, owners: Owners::One, ..Story::plain(monitors, pace, moves) };
+    let story = Story { surges: true, owners: Owners::One, ..Story::plain(monitors, PACE, moves) };
     in_paused_time(&story, async {
-        let mut player = Player::begin(&story);
-        for one in &story.moves {
-            player.make(*one).await;
-        }
+        let player = played(&story).await;
         assert_eq!(player.cluster.state().ledger.handed_over.len(), 1);
         assert_eq!(planned(&player.cluster, None).await, (Vec::new(), Vec::new()));
     });

@@ -67,6 +67,17 @@ fn without_times(text: &str) -> String {
     text.lines().map(|line| line.split(' ').map(word).collect::<Vec<_>>().join(" ") + "\n").collect()
 }
 
+/// Waits until the operator has read a change.
+async fn change_is_read(ns: &TestNamespace, monitor: &str) {
+    eventually("a change is read", DEADLINE, async || {
+        let status = ns.get("configmonitors", monitor).await["status"].take();
+        ensure!(status["restart"].is_object(), "{status}");
+        Ok(())
+    })
+    .await
+    .unwrap();
+}
+
 #[tokio::test]
 async fn the_status_joins_sources_pods_and_history() {
     let ns = TestNamespace::with_pods(2).await;
@@ -433,13 +444,7 @@ async fn moving_over_from_another_controller_restarts_nothing() {
     ns.patch("deployments", "shop", json!({"spec": {"template": stamp}})).await;
     let rolled = ns.replaced("app=shop", &before).await;
     let operator = ns.operator().await;
-    eventually("the change is read", DEADLINE, async || {
-        let status = ns.get("configmonitors", "shop").await["status"].take();
-        ensure!(status["restart"].is_object(), "{status}");
-        Ok(())
-    })
-    .await
-    .unwrap();
+    change_is_read(ns, "shop").await;
     let compare = Section::of("docs/migrate.md", "Compare").unwrap();
     let plan = cmon(ns, "plan --resume").await;
     assert_eq!(plan.code, Some(6), "the operator has listed the pods only now: {plan:?}");
@@ -554,13 +559,7 @@ async fn foreseen(spec: Value, deed: Deed) -> usize {
         Deed::Request => "--restart".to_owned(),
         Deed::Resume => {
             ns.edit(NAME, "two").await;
-            eventually("the edit is read", DEADLINE, async || {
-                let status = ns.get("configmonitors", NAME).await["status"].take();
-                ensure!(status["restart"].is_object(), "{status}");
-                Ok(())
-            })
-            .await
-            .unwrap();
+            change_is_read(&ns, NAME).await;
             "--resume".to_owned()
         }
     };
@@ -778,13 +777,7 @@ async fn the_cause_of_each_mistake_is_found_by_one_command() {
         ns.settled(name, reason).await;
     }
     ns.edit(NAME, "two").await;
-    eventually("a restart is held", DEADLINE, async || {
-        let status = ns.get("configmonitors", "forgotten").await["status"].take();
-        ensure!(status["restart"].is_object(), "{status}");
-        Ok(())
-    })
-    .await
-    .unwrap();
+    change_is_read(&ns, "forgotten").await;
     let found = cmon(&ns, "doctor -o json").await;
     let findings: Vec<Value> = found.out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     for (name, reason, _, next) in &mistakes {
