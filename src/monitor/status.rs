@@ -8,6 +8,7 @@ use std::time::Duration;
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
+use serde_json::{Map, Value};
 use strum::IntoStaticStr;
 
 use super::content::ContentHash;
@@ -616,6 +617,21 @@ impl Status {
     }
 }
 
+/// Decodes a status without its restart, which another version of the operator has written otherwise. `None` if the
+/// status then no longer says what the pods had before that restart: its change would be lost.
+pub(crate) fn without_restart(status: &RawValue) -> Option<Status> {
+    #[derive(Deserialize)]
+    struct Changed {
+        sources: Vec<SourceName>,
+    }
+    let mut fields: Map<String, Value> = serde_json::from_str(status.get()).ok()?;
+    let changed: Changed = serde_json::from_value(fields.remove("restart")?).ok()?;
+    let status: Status = serde_json::from_value(fields.into()).ok()?;
+    let has_hash =
+        |name: &SourceName| status.sources.iter().any(|source| source.name == *name && source.hash.is_some());
+    changed.sources.iter().all(has_hash).then_some(status)
+}
+
 /// Returns the discovered sources in an undecoded status.
 pub(crate) fn discovered(status: &RawValue) -> Vec<SourceName> {
     #[derive(Deserialize)]
@@ -677,6 +693,24 @@ mod tests {
             assert_eq!(restart.interrupted_at().map(|at| at.to_string()), second);
             assert_eq!(serde_json::to_string(&restart).expect("JSON"), text);
         }
+    }
+
+    #[test]
+    fn a_restart_of_another_version_is_left_out_if_its_change_is_not_lost_by_that() {
+        let of = |sources: &str, restart: &str| {
+            let status = format!(r#"{{"observedGeneration":3,"sources":[{sources}],"restart":{restart}}}"#);
+            assert!(serde_json::from_str::<Status>(&status).is_err(), "{status}");
+            without_restart(&RawValue::from_string(status).expect("JSON"))
+        };
+        let recorded = r#"{"kind":"ConfigMap","name":"a","hash":"sha256:1"}"#;
+        let restart =
+            r#"{"sources":[{"kind":"ConfigMap","name":"a","hash":"sha256:2"}],"startedAt":"2026-11-21T10:00:03Z"}"#;
+        let status = of(recorded, restart).expect("a status");
+        assert_eq!((status.observed_generation, status.restart, status.sources.len()), (Some(3), None, 1));
+        assert!(of(recorded, r#"{"sources":[],"request":"now"}"#).is_some());
+        assert_eq!(of(r#"{"kind":"ConfigMap","name":"a"}"#, restart), None);
+        assert_eq!(of("", restart), None);
+        assert_eq!(of(recorded, r#"{"sources":"all"}"#), None);
     }
 
     #[test]

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::api::{line, list, metadata, proxy_error, refusal};
 use crate::held::{Feed, Gate};
 use crate::operator::Operator;
-use crate::scenario::{PUT, Scenario, config_map, config_map_of, monitor, old};
+use crate::scenario::{PUT, Scenario, config_map, config_map_of, hash, monitor, old};
 use crate::script::Answer;
 use crate::shutdown::{GIVEN_UP, SHUTDOWN};
 
@@ -38,6 +38,22 @@ fn the_requests_of_a_restart_with_a_quiet_period_are_made_in_this_order() {
     let lists = scenario.server.requests_for("list pods");
     assert!(lists[0].header("accept").is_some_and(|accept| accept.contains("PartialObjectMetadataList")));
     assert_eq!(lists[1].header("accept"), Some("application/json"));
+}
+
+/// The status has the hash that the pods had before, and not what the operator now records of each change.
+#[test]
+fn a_restart_that_another_version_of_the_operator_has_begun_begins_anew() {
+    let scenario = Scenario::with(&[old("p1")]);
+    scenario.objects.lock().unwrap().monitor["status"]["restart"] = json!({
+        "sources": [{ "kind": "ConfigMap", "name": "c", "hash": hash(1) }], "startedAt": "2026-11-21T10:00:03Z",
+        "podSelector": "app=web", "pods": 2, "remaining": 1, "deleted": 1, "progress": "1/2",
+        "lastProgressAt": "2026-11-21T10:00:04Z",
+    });
+    let operator = scenario.operator(&[]);
+    scenario.change();
+    operator.wait_for_text("of another version of the operator; it begins anew");
+    scenario.wait_until_over(&operator);
+    assert_eq!(scenario.deletions(), ["delete pods/p1"]);
 }
 
 #[test]

@@ -11,7 +11,7 @@ use crate::kube::client::Client;
 use crate::kube::error::{Cause, Error};
 use crate::kube::objects::position;
 use crate::monitor::schema::dropped_field;
-use crate::monitor::status::Status;
+use crate::monitor::status::{Status, without_restart};
 use crate::monitor::{CONFIG_MONITORS, ConfigMonitor, MonitorMetadata};
 
 /// All ConfigMonitors have the same schema, so one log line is enough.
@@ -36,10 +36,15 @@ impl Record {
 
     fn decode(mut monitor: ConfigMonitor, status: Option<&RawValue>) -> Result<Self, Error> {
         monitor.metadata.namespace = String::new();
-        let decoded = status.map(|status| serde_json::from_str(status.get())).transpose();
+        let decoded = status.map_or_else(|| Ok(Status::default()), |status| serde_json::from_str(status.get()));
+        let decoded = decoded.or_else(|error| {
+            let status = status.and_then(without_restart).ok_or(error)?;
+            let name = &*monitor.metadata.name;
+            warn!(name, "the restart in the status is of another version of the operator; it begins anew");
+            Ok(status)
+        });
         match decoded {
-            Ok(status) => {
-                let mut status: Status = status.unwrap_or_default();
+            Ok(mut status) => {
                 // Saves memory: there may be thousands of statuses.
                 status.conditions.shrink_to_fit();
                 if status.observed_generation != Some(monitor.metadata.generation) {
@@ -48,7 +53,7 @@ impl Record {
                 }
                 Ok(Self { monitor, status })
             }
-            Err(error) => {
+            Err::<_, serde_json::Error>(error) => {
                 let action = Action::on("get", CONFIG_MONITORS, &monitor.metadata.name).of("status");
                 Err(action.failed(Cause::Invalid(format!("it cannot be decoded: {}", position(&error)))))
             }
