@@ -6,6 +6,8 @@
 use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::future::ready;
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
@@ -43,6 +45,19 @@ struct Admin {
     metrics: Arc<Metrics>,
     /// The last text of metrics, while an answer holds it.
     text: Mutex<(Instant, Weak<[u8]>)>,
+}
+
+/// Binds the address, which on Linux includes IPv4 if it is `[::]`. Binds `0.0.0.0` instead of `[::]` if the kernel has
+/// no IPv6.
+pub(crate) async fn listen<T>(address: SocketAddr, bind: impl AsyncFn(SocketAddr) -> io::Result<T>) -> io::Result<T> {
+    let is_any_ipv6 = address.is_ipv6() && address.ip().is_unspecified();
+    match bind(address).await {
+        // A port in use is no lack of IPv6: listening on IPv4 alone would hide the mistake.
+        Err(error) if is_any_ipv6 && error.kind() != io::ErrorKind::AddrInUse => {
+            bind((Ipv4Addr::UNSPECIFIED, address.port()).into()).await
+        }
+        bound => bound,
+    }
 }
 
 /// Serves requests until `shutdown` is cancelled.
@@ -129,7 +144,53 @@ fn answer(code: StatusCode, text: impl Into<Bytes>) -> Answer {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::RefCell;
+    use std::net::Ipv6Addr;
+
     use super::*;
+    use crate::options::Options;
+
+    #[tokio::test]
+    async fn by_default_ipv4_and_ipv6_are_answered() {
+        let mut address = Options::read(["configmonitor-operator".into()]).expect("defaults").listen;
+        address.set_port(0);
+        let listener = listen(address, TcpListener::bind).await.expect("a listener");
+        let port = listener.local_addr().expect("an address").port();
+        let (_sender, synced) = watch::channel(Synced::default());
+        let metrics = Arc::new(Metrics::new(false));
+        let _server = AbortOnDropHandle::new(tokio::spawn(serve(listener, synced, metrics, CancellationToken::new())));
+        let has_ipv6 = std::net::TcpListener::bind((Ipv6Addr::LOCALHOST, 0)).is_ok();
+        let client = reqwest::Client::builder().no_proxy().build().expect("a client");
+        for host in ["127.0.0.1", "[::1]"].into_iter().take(if has_ipv6 { 2 } else { 1 }) {
+            let answer = client.get(format!("http://{host}:{port}/livez")).timeout(MAX_TIME).send().await;
+            assert_eq!(answer.expect(host).status(), 200, "{host}");
+        }
+    }
+
+    #[tokio::test]
+    async fn without_ipv6_only_ipv4_takes_the_place_of_all_addresses() {
+        // EAFNOSUPPORT, of a kernel with ipv6.disable=1, and EADDRINUSE.
+        let (no_ipv6, in_use) = (97, 98);
+        for (address, error, expected) in [
+            ("[::]:8080", no_ipv6, &["[::]:8080", "0.0.0.0:8080"][..]),
+            ("[::]:8080", in_use, &["[::]:8080"]),
+            ("[::1]:8080", no_ipv6, &["[::1]:8080"]),
+            ("0.0.0.0:8080", no_ipv6, &["0.0.0.0:8080"]),
+        ] {
+            let tried = RefCell::new(Vec::new());
+            let bind = async |address: SocketAddr| {
+                tried.borrow_mut().push(address.to_string());
+                if tried.borrow().len() > 1 {
+                    Ok(address.to_string())
+                } else {
+                    Err(io::Error::from_raw_os_error(error))
+                }
+            };
+            let bound = listen(address.parse().expect("an address"), bind).await;
+            assert_eq!(tried.take(), expected, "{address}");
+            assert_eq!(bound.ok().as_deref(), expected.get(1).copied(), "{address}");
+        }
+    }
 
     #[tokio::test(start_paused = true)]
     async fn slow_readers_share_a_text_for_a_second() {

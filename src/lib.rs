@@ -47,7 +47,9 @@ pub async fn run(options: Options, shutdown: CancellationToken) -> Result<End, B
     let (namespaces, candidacy) = (options.namespaces(), options.candidacy());
     let metrics = Arc::new(Metrics::new(options.metrics_per_configmonitor));
     let Options { proxy_url, pod_uid, delete_concurrency, request_concurrency, surge, listen, .. } = options;
-    let listener = TcpListener::bind(listen).await.map_err(|error| format!("cannot listen on {listen}: {error}"))?;
+    let listener = admin::listen(listen, TcpListener::bind)
+        .await
+        .map_err(|error| format!("cannot listen on {listen}: {error}"))?;
     let listen = listener.local_addr().unwrap_or(listen);
     let version = env!("CARGO_PKG_VERSION");
     info!(version, %namespaces, proxy = proxy_url.as_str(), %listen, "starting");

@@ -89,7 +89,7 @@ pub struct Options {
     )]
     pub(crate) discover_exclude: Vec<Arc<str>>,
     /// Address of the probes, /livez and /readyz, and of /metrics.
-    #[arg(long, env = "CONFIGMONITOR_LISTEN", value_name = "ADDRESS:PORT", default_value = "0.0.0.0:8080")]
+    #[arg(long, env = "CONFIGMONITOR_LISTEN", value_name = "ADDRESS:PORT", default_value = "[::]:8080")]
     pub(crate) listen: SocketAddr,
     /// Add the labels namespace and name to the metrics about ConfigMonitors.
     #[arg(long, env = "CONFIGMONITOR_METRICS_PER_CONFIGMONITOR")]
@@ -212,7 +212,7 @@ mod tests {
     fn all_flags_have_defaults() {
         let options = read(&[]).expect("defaults");
         assert_eq!(options.proxy_url.as_str(), "http://127.0.0.1:8001/");
-        assert_eq!(options.listen.to_string(), "0.0.0.0:8080");
+        assert_eq!(options.listen.to_string(), "[::]:8080");
         assert_eq!(options.log_format, LogFormat::Text);
         assert_eq!(options.namespaces(), Namespaces::Named(vec!["default".into()]));
     }
