@@ -7,10 +7,11 @@ use std::time::{Duration, Instant};
 use anyhow::ensure;
 use serde_json::{Value, json};
 use testenv::fixture::{APP, NAME};
-use testenv::{DEADLINE, Operator, Proxy, eventually};
+use testenv::{DEADLINE, Operator, Prometheus, Proxy, eventually};
 use tokio::time::sleep;
 
 use crate::availability::Observer;
+use crate::monitoring::rules;
 use crate::rights::every_right_is_used_and_none_is_missing;
 use crate::rolling::remaining;
 use crate::test_namespace::{TestNamespace, apply, control_plane, pod_of};
@@ -188,6 +189,53 @@ async fn a_second_replica_can_be_installed_in_the_middle_of_a_restart() {
     assert!(former.terminate().await.unwrap().success());
     assert!(!leader.has_logged(LOST));
     installation.has_restarted_once(&before).await;
+}
+
+/// Returns whether the alert that no replica leads waits to fire.
+async fn is_without_leader(prometheus: &Prometheus) -> anyhow::Result<bool> {
+    let alert = "ALERTS{alertname=\"ConfigMonitorOperatorWithoutLeader\",alertstate=\"pending\"}";
+    Ok(!prometheus.query(alert).await?.is_empty())
+}
+
+#[tokio::test]
+async fn without_the_right_to_leases_no_replica_leads_and_the_alert_says_so_until_one_has_it() {
+    let installation = Installation::new().await;
+    let (control_plane, ns) = (control_plane().await, &installation.ns);
+    ns.delete("rolebindings", "configmonitor-operator-leader").await;
+    let of_operator = format!("--as=system:serviceaccount:{}:configmonitor-operator", ns.namespace);
+    let may_create = ["auth", "can-i", "create", "leases", "--namespace", &ns.namespace, &of_operator];
+    eventually("the right is gone", DEADLINE, async || {
+        ensure!(!control_plane.kubectl().run(&may_create).await?.status.success());
+        Ok(())
+    })
+    .await
+    .unwrap();
+    let replicas = [installation.replica("one").await, installation.replica("two").await];
+    let prometheus = Prometheus::start(&rules()).await.unwrap();
+    let mut targets = Vec::new();
+    for replica in &replicas {
+        let is_about_leases =
+            |line: &Value| line["message"] == "waiting for the right to do so" && line["resource"] == "leases";
+        replica.operator.wait_for_log("the replica waits for the right", is_about_leases).await.unwrap();
+        let url = replica.operator.url().await.unwrap();
+        targets.push((url, json!({"namespace": ns.namespace, "pod": format!("operator-{}", targets.len())})));
+    }
+    prometheus.scrape(&targets).unwrap();
+    eventually("the alert is pending", DEADLINE, async || {
+        ensure!(prometheus.query("configmonitor_leader").await?.len() == 2 && is_without_leader(&prometheus).await?);
+        Ok(())
+    })
+    .await
+    .unwrap();
+
+    apply(control_plane, &ns.namespace, "deploy", &["deploy/high-availability"]).await;
+    one_leads(&[&replicas[0], &replicas[1]]).await;
+    eventually("the alert is over", DEADLINE, async || {
+        ensure!(prometheus.query("configmonitor_leader").await?.len() == 2 && !is_without_leader(&prometheus).await?);
+        Ok(())
+    })
+    .await
+    .unwrap();
 }
 
 #[tokio::test]
