@@ -7,6 +7,7 @@ TARGET = $(HOST)
 PACKAGE = configmonitor-operator
 OPERATOR = $(CARGO_TARGET_DIR)/$(TARGET)/release/configmonitor-operator
 IMAGES = $(CARGO_TARGET_DIR)/images
+OWNER = $(shell sed -n 's|^repository = "https://github.com/\([^/]*\)/.*|\1|p' Cargo.toml)
 # The same folder as in testenv/src/binaries.rs.
 CACHE = $(or $(CONFIGMONITOR_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/configmonitor-operator)
 CARGO_MUTANTS = $(CACHE)/cargo-mutants-27.1.0/bin/cargo-mutants
@@ -17,7 +18,7 @@ DIST = $(CARGO_TARGET_DIR)/dist
 DARWIN = $(CARGO_TARGET_DIR)/darwin
 VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
 
-.PHONY: help demo test simulate explore test-node test-versions chaos mutants deny bench build image release release-check release-darwin release-ready prepare tools chart lints go rust
+.PHONY: help demo test simulate explore test-node test-versions chaos mutants deny bench build image release release-check release-darwin release-ready prepare tools chart coordinates lints go rust
 
 help:
 	@echo "make demo         edit a ConfigMap on a real API server and see its pods restart"
@@ -51,11 +52,13 @@ help:
 	@echo "make build PACKAGE=kubectl-cmon"
 	@echo "                  build the plugin of kubectl"
 	@echo "make chart        update the generated files of the Helm chart"
+	@echo "make coordinates  write the owner of the repository in Cargo.toml into the pages, the chart and the image"
 	@echo "make image        build the image for docker load and others: $(IMAGES)/configmonitor-operator.tar"
 	@echo "make deny         check licences, sources and duplicates in Cargo.lock against deny.toml; part of make test"
 	@echo "make release      build the files of a release, for amd64 and arm64: $(DIST); needs Debian 12"
 	@echo "make release-check"
-	@echo "                  check that another folder builds the same bytes from this commit, and test the binaries for arm64 in an emulator"
+	@echo "                  check that another folder builds the same bytes from this commit, test the binaries for arm64 in an emulator, and"
+	@echo "                  push the release to a registry on this machine and install it from there"
 	@echo "make release-darwin"
 	@echo "                  build the plugin for macOS, on a Mac: $(DARWIN)"
 
@@ -155,12 +158,22 @@ prepare: rust go
 tools: rust go
 	cargo run --locked -p testenv --bin prepare -- --tools
 
-# Copies files of other folders into the chart, and generates its README.
+# Copies files of other folders and the image of kubectl into the chart, and generates its README.
 chart: rust go
+	image=$$(sed -n 's/^ *image: registry.k8s.io.kubectl://p' deploy/operator/deployment.yml) && \
+	    sed -i "s|\(image: registry.k8s.io/kubectl\):.*|\1:$$image|" charts/configmonitor-operator/Chart.yaml && \
+	    sed -i "/registry.k8s.io.kubectl$$/,/pullPolicy/ { s/tag:.*/tag: $${image%@*}/; s/digest:.*/digest: $${image#*@}/ }" \
+	    charts/configmonitor-operator/values.yaml
 	cp crd.yml deploy/monitoring/rules.yml deploy/monitoring/dashboard.json charts/configmonitor-operator/files/
 	mkdir -p charts/configmonitor-operator/files/policies && cp deploy/policies/*.yml charts/configmonitor-operator/files/policies/
 	mkdir -p charts/configmonitor-operator/files/surge && cp deploy/surge/policy.yml charts/configmonitor-operator/files/surge/
 	"$$(cargo run --quiet --locked -p testenv --bin prepare -- --tool helm-docs)" --chart-search-root charts
+
+# Not into Cargo.toml, where it comes from.
+coordinates: rust
+	git grep -lE '(ghcr\.io|github\.com)/[A-Za-z0-9-]+/(charts/)?configmonitor-operator' -- ':!Cargo.toml' ':!release/*.sh' | \
+	    xargs sed -E -i 's#(ghcr\.io/|github\.com/|--repo )[A-Za-z0-9-]+/((charts/)?configmonitor-operator)#\1$(OWNER)/\2#g'
+	$(MAKE) chart
 
 go:
 	@command -v go >/dev/null || { echo "error: Go is needed to build the control plane: please install it"; exit 1; }

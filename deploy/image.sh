@@ -4,19 +4,30 @@
 #
 #     deploy/image.sh NAME:TAG DOCKERFILE ARCHIVE [ARCHITECTURE=]FOLDER...
 #
-# Each folder is the root of the image for one architecture; the default is that of this machine. ENV (one per line), USER and ENTRYPOINT (as a
-# list) come from the last stage of the Dockerfile.
+# Each folder is the root of the image for one architecture; the default is that of this machine. LABEL and ENV (one per line), USER and ENTRYPOINT
+# (as a list) come from the last stage of the Dockerfile; $REVISION, the commit, from the environment.
 set -eu
 name=$1 dockerfile=$2 archive=$3
 shift 3
 
 settings=$(awk '
-    /^FROM /       { env = user = entrypoint = "" }
+    /^FROM /       { env = user = entrypoint = labels = "" }
     /^ENV /        { env = env (env ? "," : "") "\"" $2 "\"" }
     /^USER /       { user = $2 }
     /^ENTRYPOINT / { entrypoint = substr($0, 12) }
-    END            { printf "{\"Entrypoint\":%s,\"User\":\"%s\",\"Env\":[%s]}", entrypoint, user, env }
+    /^LABEL / {
+        name = value = substr($0, 7)
+        sub(/=.*/, "", name)
+        sub(/^[^=]*=/, "", value)
+        gsub(/"/, "", value)
+        if (value == "$REVISION") value = ENVIRON["REVISION"]
+        if (value) labels = labels (labels ? "," : "") "\"" name "\":\"" value "\""
+    }
+    END { printf "{%s}\n{\"Entrypoint\":%s,\"User\":\"%s\",\"Env\":[%s],\"Labels\":{%s}}", labels, entrypoint, user, env, labels }
 ' "$dockerfile")
+labels=${settings%%
+*} settings=${settings#*
+}
 
 this_machine() {
     case $(uname -m) in
@@ -58,8 +69,9 @@ for image; do
     manifests="$manifests${manifests:+,}{$manifest,\"platform\":{\"architecture\":\"$architecture\",\"os\":\"linux\"}}"
 done
 
-index() { printf '{"schemaVersion":2,"mediaType":"application/vnd.oci.image.index.v1+json","manifests":[%s]}' "$1"; }
-index "$manifests" >"$work/file"
+index() { printf '{"schemaVersion":2,"mediaType":"application/vnd.oci.image.index.v1+json","manifests":[%s]%s}' "$1" "${2:-}"; }
+# Registries show what is at the index, not the labels below it.
+index "$manifests" ",\"annotations\":$labels" >"$work/file"
 image=$(store index.v1+json "$work/file")
 # containerd needs the full name.
 case $name in */*) full=$name ;; *) full=docker.io/library/$name ;; esac

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Checks a release: a clone in another folder builds the same bytes. In an emulator, the operator for arm64 passes tests on a control plane, and the
-# plugin for arm64 starts.
+# plugin for arm64 starts. The commands of the workflow push and sign the release on a registry that runs here, and those of the pages install it.
 #
 #     release/check.sh FOLDER
 set -eu
@@ -35,3 +35,4 @@ qemu-aarch64-static "$work/kubectl-cmon" --version
 printf '#!/bin/sh\nexec qemu-aarch64-static "%s" "$@"\n' "$dist/configmonitor-operator-$version-linux-arm64" >"$work/operator"
 chmod +x "$work/operator"
 CONFIGMONITOR_OPERATOR=$work/operator cargo test --locked -p testenv --test operator -- changes:: rolling::
+CONFIGMONITOR_RELEASE=$dist cargo test --locked -p testenv --test operator -- release::

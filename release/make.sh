@@ -1,6 +1,7 @@
 #!/bin/sh
 # Builds the files of a release: for each architecture a static binary of the operator and an archive with that of the plugin, one image for both,
-# the chart, an SBOM of each, the checksums, and the plugin's manifest for krew. If the folder DARWIN exists, packs the plugin for macOS from it.
+# the chart, manifests, an SBOM of each, the licences, the checksums, and the plugin's manifest for krew. If the folder DARWIN exists, packs the plugin
+# for macOS from it.
 #
 #     release/make.sh FOLDER CACHE DARWIN
 set -eu
@@ -8,6 +9,12 @@ mkdir -p "$1" "$2"
 dist=$(realpath "$1") cache=$(realpath "$2") darwin=$3
 version=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
 name=configmonitor-operator-$version
+repository=$(sed -n 's/^repository = "\(.*\)"/\1/p' Cargo.toml)
+here=$(echo "${GITHUB_SERVER_URL:-}/${GITHUB_REPOSITORY:-}" | tr '[:upper:]' '[:lower:]')
+[ "$here" = / ] || [ "$here" = "$repository" ] || {
+    echo "error: Cargo.toml names the repository $repository, and this is $here: please set it, and run make coordinates" >&2
+    exit 1
+}
 # The time in the SBOMs and in the archives.
 [ -n "${SOURCE_DATE_EPOCH:-}" ] || SOURCE_DATE_EPOCH=$(git log -1 --format=%ct)
 export SOURCE_DATE_EPOCH
@@ -19,13 +26,18 @@ rm -rf "$dist"
 mkdir -p "$dist"
 sha256() { sha256sum "$1" | cut -d " " -f 1; }
 
+for package in configmonitor-operator kubectl-cmon; do
+    release/licenses.sh "$package" >"$dist/$package-$version-licenses.txt"
+done
+
 # krew wants the licence in the archive. The archive contains no time, owner or umask of this machine.
 mkdir "$work/archive"
 cp LICENSE "$work/archive/"
+cp "$dist/kubectl-cmon-$version-licenses.txt" "$work/archive/LICENSES.txt"
 archive() {
     install -m 755 "$1" "$work/archive/kubectl-cmon"
     tar --create --format=gnu --mtime="@$SOURCE_DATE_EPOCH" --owner=0 --group=0 --numeric-owner --mode=u=rwX,go=rX --directory="$work/archive" \
-        --file="$work/archive.tar" LICENSE kubectl-cmon
+        --file="$work/archive.tar" LICENSE LICENSES.txt kubectl-cmon
     gzip -n -9 <"$work/archive.tar" >"$2"
 }
 
@@ -63,6 +75,7 @@ for architecture in amd64 arm64; do
                 bom=$work/tree/bom.json file=$package-$version-linux-$architecture
                 mkdir -p "$work/root/$architecture"
                 cp "$binary" "$work/root/$architecture/"
+                cp "$dist/$package-$version-licenses.txt" "$work/root/$architecture/LICENSES.txt"
                 cp "$binary" "$dist/$file"
                 ;;
             kubectl-cmon)
@@ -84,7 +97,7 @@ for architecture in amd64 arm64; do
 done
 
 image=$dist/$name-image.tar
-deploy/image.sh "configmonitor-operator:$version" deploy/Dockerfile "$image" "amd64=$work/root/amd64" "arm64=$work/root/arm64"
+REVISION=$(git rev-parse HEAD) deploy/image.sh "configmonitor-operator:$version" deploy/Dockerfile "$image" "amd64=$work/root/amd64" "arm64=$work/root/arm64"
 digest=$(tar --extract --to-stdout --file="$image" index.json | sed 's/.*"digest":"\(sha256:[0-9a-f]*\)".*/\1/')
 case $digest in
     sha256:*) ;;
@@ -93,11 +106,9 @@ esac
 jq -L release --slurp --arg digest "$digest" 'include "sbom"; image($digest)' \
     "$dist/$name-linux-amd64.cdx.json" "$dist/$name-linux-arm64.cdx.json" >"$image.cdx.json"
 
-# Helm writes the times of the files and the name of the folder into the package.
-helm=$(cargo run --quiet --locked -p testenv --bin prepare -- --tool helm)
-cp -R charts/configmonitor-operator "$work/"
-find "$work/configmonitor-operator" -exec touch --date="@$SOURCE_DATE_EPOCH" {} +
-HOME=$work "$helm" package --destination "$dist" "$work/configmonitor-operator" >/dev/null
+tool() { cargo run --quiet --locked -p testenv --bin prepare -- --tool "$1"; }
+helm=$(tool helm)
+release/package.sh "$dist" "$digest" "$helm" "$(tool kustomize)"
 chart=$dist/$name.tgz
 images=$(HOME=$work "$helm" template configmonitor-operator "$chart" | sed -n 's/^ *image: "\(.*\)"$/\1/p')
 # Unquoted: each image is an argument of its own.
@@ -115,9 +126,7 @@ if [ -d "$darwin" ]; then
     (cd "$dist" && sha256sum -- *-darwin-* | tee SHA256SUMS-darwin)
 fi
 
-# The manifest names the repository, so it differs between them.
-repository=${GITHUB_REPOSITORY:+$GITHUB_SERVER_URL/$GITHUB_REPOSITORY}
-repository=${repository:-https://example.com/configmonitor-operator}
+# Not in SHA256SUMS, as it has the checksums of the archives for macOS.
 {
     sed "/^ *# /d; s|VERSION|$version|; s|REPOSITORY|$repository|" release/krew.yaml
     for archive in "$dist"/kubectl-cmon-*.tar.gz; do

@@ -18,6 +18,8 @@ needs aarch64-linux-gnu-gcc gcc-aarch64-linux-gnu
 needs qemu-aarch64-static qemu-user-static
 needs mmdebstrap mmdebstrap
 needs jq jq
+# For make release-check.
+needs skopeo skopeo
 export DEBIAN_FRONTEND=noninteractive
 # A broken package source does not matter if the others have the packages.
 [ -z "$packages" ] || [ "$(id -u)" != 0 ] || apt-get update --quiet --quiet || true

@@ -42,12 +42,13 @@ def image($digest):
       $once; $dependencies + $binaries
     );
 
-# Returns the SBOM of the chart's package, which names these images, from that of the operator's own image.
+# Returns the SBOM of the chart's package, which names these images by their digests, from that of the operator's own image.
 def chart($file; $sha256; $images):
   .metadata.component as $own
-  | "\($own.name):\($own.version)" as $tag
-  | ([$images[] | select(. != $tag) | capture("^(?<name>.*):(?<version>[^:]*)$") + {type: "container", "bom-ref": .}]) as $others
-  | if ($images | length) == ($others | length) + 1 then . else error("of \($images) exactly one must be \($tag)") end
+  | ($own["bom-ref"] | ltrimstr($own.name)) as $digest
+  | ([$images[] | select(endswith($digest) | not) | capture("^(?<name>.*):(?<version>[^:@]*)@sha256:[0-9a-f]*$") + {type: "container", "bom-ref": .}])
+    as $others
+  | if ($images | length) == ($others | length) + 1 then . else error("of \($images) exactly one must have \($digest)") end
   | about(
       {
         type: "application", "bom-ref": $file, name: $own.name, version: $own.version, licenses: $own.licenses,

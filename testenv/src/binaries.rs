@@ -1,9 +1,9 @@
 //! The control plane's programs and the tools of the tests: found, or built once.
 //!
-//! They are built from the Go modules in `control-plane/`, `actionlint/`, `prometheus/`, `kube-state-metrics/` and
-//! `packaging/`, whose `go.mod` and `go.sum` pin every byte. The cache is outside the tree: `$CONFIGMONITOR_CACHE`,
-//! else `$XDG_CACHE_HOME/configmonitor-operator`, else `$HOME/.cache/configmonitor-operator`, in a folder named after a
-//! hash of the pin. Nothing but Go modules is downloaded, and nothing is installed.
+//! They are built from the Go modules in `control-plane/` and the other folders with a `go.mod`, which with `go.sum`
+//! pins every byte. The cache is outside the tree: `$CONFIGMONITOR_CACHE`, else `$XDG_CACHE_HOME/configmonitor-operator`,
+//! else `$HOME/.cache/configmonitor-operator`, in a folder named after a hash of the pin. Nothing but Go modules is
+//! downloaded, and nothing is installed.
 //!
 //! `$CONFIGMONITOR_KUBERNETES` selects an older version of Kubernetes, such as `1.30`, and `$CONFIGMONITOR_KUBECTL`
 //! another one for kubectl alone: see `docs/versions.md`.
@@ -64,6 +64,12 @@ const PACKAGING: [Program; 5] = [
 /// The interpreter with which Argo CD runs health checks and actions.
 const LUA: [Program; 1] = [("glua", "github.com/yuin/gopher-lua/cmd/glua")];
 
+/// The registry to which a release is pushed.
+const REGISTRY: [Program; 1] = [("registry", "github.com/distribution/distribution/v3/cmd/registry")];
+
+/// The program that signs what a release pushes, for `make release-check` only.
+const COSIGN: [Program; 1] = [("cosign", "github.com/sigstore/cosign/v3/cmd/cosign")];
+
 /// kwok's module, and its files that define how nodes and pods behave.
 const KWOK: &str = "sigs.k8s.io/kwok";
 const STAGES: [&str; 5] = [
@@ -102,14 +108,18 @@ struct Module {
 const CONTROL_PLANE: Module = Module { folder: NEWEST, what: "the control plane", tags: None, stages: &STAGES };
 
 /// The tools that tests use beside the control plane, each with the module from which it is built.
-const TOOLS: [(Module, &[Program]); 5] = [
+const TOOLS: [(Module, &[Program]); 6] = [
     (tools("actionlint", "actionlint", None), &ACTIONLINT),
     // Without the discovery of each cloud's machines, which is most of the code.
     (tools("prometheus", "Prometheus", Some("remove_all_sd,netgo")), &PROMETHEUS),
     (tools("kube-state-metrics", "kube-state-metrics", None), &KUBE_STATE_METRICS),
     (tools("packaging", "Helm, kustomize, kubeconform and helm-docs", None), &PACKAGING),
     (tools("lua", "Lua", None), &LUA),
+    (tools("registry", "the registry", None), &REGISTRY),
 ];
+
+/// The tools that are built when something asks for them.
+const RARE_TOOLS: [(Module, &[Program]); 1] = [(tools("cosign", "cosign", None), &COSIGN)];
 
 const fn tools(folder: &'static str, what: &'static str, tags: Option<&'static str>) -> Module {
     Module { folder, what, tags, stages: &[] }
@@ -184,9 +194,9 @@ impl Binaries {
 }
 
 /// Returns the file of a tool, and builds the tools of its module if necessary: actionlint, prometheus, promtool,
-/// kube-state-metrics, helm, helm3, kustomize, kubeconform, helm-docs or glua.
+/// kube-state-metrics, helm, helm3, kustomize, kubeconform, helm-docs, glua, registry or cosign.
 pub async fn tool(name: &str) -> Result<PathBuf> {
-    let mut modules = TOOLS.into_iter();
+    let mut modules = TOOLS.into_iter().chain(RARE_TOOLS);
     let found = modules.find(|(_, programs)| programs.iter().any(|(program, _)| *program == name));
     let (module, programs) = found.with_context(|| format!("there is no tool {name}"))?;
     Ok(Binaries::prepare_all(module, programs).await?.program(name))

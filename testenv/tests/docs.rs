@@ -32,6 +32,38 @@ fn the_readme_has_at_most_1000_words() {
     assert!(words <= 1000, "{words}");
 }
 
+/// `make coordinates` writes the owner everywhere, and CONTRIBUTING.md tells the owner to remove the sentence.
+#[test]
+fn the_pages_name_this_version_in_the_repository_of_cargo_toml_and_say_if_nothing_is_published() {
+    let owner = env!("CARGO_PKG_REPOSITORY").strip_prefix("https://github.com/").unwrap();
+    let (owner, name) = owner.split_once('/').unwrap();
+    assert_eq!(name, "configmonitor-operator");
+    let others = ["charts/configmonitor-operator/Chart.yaml", "deploy/Dockerfile"].map(project);
+    let mut named = 0;
+    for page in pages().chain(others) {
+        let text = read(&page);
+        for host in ["ghcr.io/", "github.com/", "--repo "] {
+            for path in words_after(&text, host) {
+                let (its, path) = path.split_once('/').unwrap_or_default();
+                if path.trim_start_matches("charts/").starts_with(name) {
+                    named += 1;
+                    assert_eq!(its, owner, "{}: please run make coordinates", page.display());
+                }
+            }
+        }
+        for place in ["--version ", "/releases/download/v", "ghcr.io/OWNER/configmonitor-operator:", "refs/tags/v"] {
+            for version in words_after(&text, &place.replace("OWNER", owner)) {
+                let version = version.split('/').next().unwrap();
+                assert_eq!(version, env!("CARGO_PKG_VERSION"), "{}: {place}", page.display());
+            }
+        }
+    }
+    assert!(named >= 12, "{named}");
+    for page in ["README.md", "docs/install.md"] {
+        assert_eq!(read(&project(page)).contains("**Nothing is published yet"), owner == "OWNER", "{page}");
+    }
+}
+
 #[test]
 fn an_anchor_is_lower_case_with_hyphens_and_without_punctuation() {
     let page = "# One namespace, several, or all\n```sh\n# No heading\n```\n## `Ready` of [a page](a.md#b)\n## Files\n## Files\n";
@@ -51,7 +83,8 @@ fn every_file_of_the_project_that_a_page_for_users_names_exists() {
     for page in pages().filter(is_for_users) {
         let text = read(&page);
         let in_deploy = words_after(&text, "`deploy/").map(|file| format!("deploy/{file}"));
-        for file in words_after(&text, "configmonitor-operator/").chain(in_deploy) {
+        let in_clone = words_after(&text, "configmonitor-operator/").filter(|file| !file.starts_with("releases/"));
+        for file in in_clone.chain(in_deploy) {
             named += 1;
             assert!(project(&file).exists(), "{}: {file}", page.display());
         }

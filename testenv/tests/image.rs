@@ -18,12 +18,22 @@ fn the_archive_has_the_image_of_each_architecture_under_its_digest() {
     let image = &index["manifests"][0];
     assert_eq!(image["annotations"]["io.containerd.image.name"], "docker.io/library/operator:1.2.3");
     let image = layout.blob(image);
+    let labels = &image["annotations"];
+    for (name, value) in [
+        ("title", "ConfigMonitor operator"),
+        ("version", env!("CARGO_PKG_VERSION")),
+        ("source", env!("CARGO_PKG_REPOSITORY")),
+        ("revision", "0123abcd"),
+    ] {
+        assert_eq!(labels[format!("org.opencontainers.image.{name}")], value);
+    }
     for (manifest, architecture) in image["manifests"].as_array().unwrap().iter().zip(["amd64", "arm64"]) {
         assert_eq!(manifest["platform"], json!({"architecture": architecture, "os": "linux"}));
         let manifest = layout.blob(manifest);
         let config = layout.blob(&manifest["config"]);
         assert_eq!(config["architecture"], architecture);
         assert_eq!(config["config"]["User"], "65532:65532");
+        assert_eq!(&config["config"]["Labels"], labels);
         assert_eq!(config["config"]["Entrypoint"], json!(["/configmonitor-operator"]));
         assert_eq!(config["rootfs"]["diff_ids"][0], manifest["layers"][0]["digest"]);
         let layer = layout.path(&manifest["layers"][0]);
@@ -62,7 +72,7 @@ fn an_older_docker_load_reads_an_image_for_one_architecture() {
 fn pack(dir: &Path, name: &str, architectures: &[&str]) -> PathBuf {
     let archive = dir.join(name).with_extension("tar");
     let mut command = Command::new(project("deploy/image.sh"));
-    command.arg("operator:1.2.3").arg(project("deploy/Dockerfile")).arg(&archive);
+    command.env("REVISION", "0123abcd").arg("operator:1.2.3").arg(project("deploy/Dockerfile")).arg(&archive);
     for architecture in architectures {
         let root = dir.join(architecture);
         fs::create_dir(&root).unwrap();

@@ -29,7 +29,7 @@ fn each_pinned_version_matches_its_name() {
         assert!(pin(folder).starts_with(&format!("v{version}.")), "{folder}");
     }
     let newest = pin(VERSIONS.last().unwrap().1);
-    assert!(read("deploy/operator/deployment.yml").contains(&format!("registry.k8s.io/kubectl:{newest}\n")));
+    assert!(read("deploy/operator/deployment.yml").contains(&format!("registry.k8s.io/kubectl:{newest}@sha256:")));
 }
 
 /// Returns the version of Kubernetes that a module builds, such as `v1.36.3`.

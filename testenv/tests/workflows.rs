@@ -8,6 +8,20 @@ use std::process::Command;
 use testenv::binaries::tool;
 use testenv::project;
 
+/// How the commands begin.
+const KNOWN: [&str; 9] = [
+    "make ",
+    ".ci/run",
+    "git config --global --add safe.directory ",
+    "gh run list ",
+    "gh release create ",
+    "skopeo copy ",
+    "helm push ",
+    "cosign sign ",
+    // The login, and what the next commands name: the registry, the version and digests.
+    "echo ",
+];
+
 #[tokio::test]
 async fn actionlint_finds_nothing_wrong_with_the_workflows() {
     let actionlint = tool("actionlint").await.unwrap();
@@ -32,14 +46,34 @@ fn every_action_and_image_is_pinned_by_its_digest() {
     }
 }
 
+/// `deploy/Dockerfile` is the place where Rust's image is named.
+#[test]
+fn every_base_image_is_pinned_and_the_workflows_have_that_of_the_dockerfile() {
+    let base = |path: &str| -> Vec<String> {
+        let text = fs::read_to_string(project(path)).unwrap();
+        let images = text.lines().filter_map(|line| line.strip_prefix("FROM ")?.split(' ').next());
+        let images: Vec<String> = images.filter(|image| *image != "scratch").map(str::to_owned).collect();
+        assert!(images.iter().all(|image| image.split_once("@sha256:").is_some_and(|(_, digest)| is_hex(digest, 64))));
+        images
+    };
+    let (rust, python) = (base("deploy/Dockerfile"), base("demo-app/Dockerfile"));
+    assert_eq!((rust.len(), python.len()), (1, 1));
+    let mut used = 0;
+    for (path, text) in workflows() {
+        for image in values(&text, "container:") {
+            used += 1;
+            assert_eq!(image, rust[0], "{}", path.display());
+        }
+    }
+    assert!(used > 1, "{used}");
+}
+
 #[test]
 fn a_workflow_has_no_rights_of_its_own_and_runs_only_known_commands() {
     for (path, text) in workflows() {
         assert!(text.contains("\npermissions: {}\njobs:\n"), "{}", path.display());
         for command in values(&text, "run:") {
-            let known = ["make ", ".ci/run", "git config --global --add safe.directory ", "gh release create "]
-                .iter()
-                .any(|known| command.starts_with(known));
+            let known = KNOWN.iter().any(|known| command.starts_with(known));
             assert!(known, "{}: {command}", path.display());
         }
     }

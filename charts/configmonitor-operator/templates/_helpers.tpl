@@ -1,14 +1,37 @@
-{{/* Labels of every object. The pods have the first one only, so that a new version of the chart alone restarts nothing. */}}
+{{/* Labels of every object. The pods have app.kubernetes.io/name only, so that a new version of the chart alone restarts nothing. */}}
 {{- define "configmonitor-operator.labels" -}}
-app.kubernetes.io/name: configmonitor-operator
-app.kubernetes.io/instance: {{ .Release.Name | quote }}
-app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
-app.kubernetes.io/managed-by: {{ .Release.Service }}
-helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+{{- $own := dict "app.kubernetes.io/name" "configmonitor-operator" "app.kubernetes.io/instance" .Release.Name "app.kubernetes.io/version" .Chart.AppVersion }}
+{{- $_ := set $own "app.kubernetes.io/managed-by" .Release.Service }}
+{{- $_ := set $own "helm.sh/chart" (printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_") }}
+{{- merge $own .Values.commonLabels | toYaml }}
 {{- end }}
 
+{{- define "configmonitor-operator.serviceAccount" -}}
+{{ .Values.serviceAccount.name | default "configmonitor-operator" }}
+{{- end }}
+
+{{/*
+REPOSITORY:TAG@DIGEST. Takes the image and the root. A node pulls the digest, whatever the tag says. So the digest that the chart ships is refused with any tag but
+its own: otherwise whoever sets only the tag runs another version.
+*/}}
 {{- define "configmonitor-operator.image" -}}
-{{ .repository }}{{ if .digest }}@{{ .digest }}{{ else }}:{{ .tag }}{{ end }}
+{{- $repository := .image.repository }}
+{{- with .root.Values.global.imageRegistry }}
+{{- $repository = regexReplaceAll "^(([^/]*[.:][^/]*|localhost)/)?" $repository (print . "/") }}
+{{- end }}
+{{- $shipped := index .root.Chart.Annotations "artifacthub.io/images" }}
+{{- if and .image.digest (contains .image.digest $shipped) (not (contains (printf ":%s@%s" .image.tag .image.digest) $shipped)) }}
+{{- fail (printf "the digest of %s is not that of the tag %s: set both, or the digest to \"\"" $repository .image.tag) }}
+{{- end }}
+{{- $repository }}:{{ .image.tag }}{{ with .image.digest }}@{{ . }}{{ end }}
+{{- end }}
+
+{{/* The text of a policy, with the labels of the chart and the name of the ServiceAccount. A dot of the name matches only a dot. */}}
+{{- define "configmonitor-operator.policy" -}}
+{{- $name := include "configmonitor-operator.serviceAccount" .root }}
+{{- $labels := include "configmonitor-operator.labels" .root | nindent 4 }}
+{{- $text := .text | replace ":configmonitor-operator$" (printf ":%s$" ($name | replace "." "[.]")) | replace ":configmonitor-operator'" (printf ":%s'" $name) }}
+{{- $text | replace "\n    app.kubernetes.io/name: configmonitor-operator\n" (print $labels "\n") }}
 {{- end }}
 
 {{/* What the operator may do in a namespace, or in all of them. */}}
@@ -105,7 +128,7 @@ roleRef:
   name: {{ $name }}
 subjects:
   - kind: ServiceAccount
-    name: configmonitor-operator
+    name: {{ include "configmonitor-operator.serviceAccount" $root | quote }}
     namespace: {{ $root.Release.Namespace | quote }}
 {{- end }}
 {{- end }}

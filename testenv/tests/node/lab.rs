@@ -34,6 +34,8 @@ static MESSAGES: AtomicU32 = AtomicU32::new(0);
 pub(crate) struct Lab {
     pub(crate) node: Node,
     dir: RunDir,
+    /// The version of kubectl, which is the tag of its image.
+    kubectl: String,
 }
 
 /// The pods of the demo application: UID and answer by name.
@@ -48,8 +50,9 @@ pub(crate) async fn lab() -> MutexGuard<'static, Lab> {
 impl Lab {
     async fn start() -> Result<Self> {
         let dir = RunDir::create()?;
-        let node = Node::start(&images(dir.path()).await?).await?;
-        let lab = Self { node, dir };
+        let (images, kubectl) = images(dir.path()).await?;
+        let node = Node::start(&images).await?;
+        let lab = Self { node, dir, kubectl };
         lab.kubectl(&["create", "namespace", NAMESPACE]).await?;
         // Pods that need more than the strictest profile allows are refused.
         let profile = "pod-security.kubernetes.io/enforce=restricted";
@@ -71,14 +74,15 @@ impl Lab {
         Ok(lab)
     }
 
-    /// Applies a folder of the project with these Components as a user would, with the name of the one image replaced that is not built here.
+    /// Applies a folder of the project with these Components as a user would, with the name of the one image replaced that is not built here. With
+    /// a tag, kustomize leaves the digest out, which only the image of the registry has.
     async fn apply(&self, folder: &str, components: &[&str]) -> Result<()> {
         let overlay = self.dir.path().join("overlay");
         fs::create_dir_all(&overlay)?;
         let kustomization = json!({
             "resources": [relative(&overlay, folder)],
             "components": components.iter().map(|name| relative(&overlay, name)).collect::<Vec<_>>(),
-            "images": [{"name": "registry.k8s.io/kubectl", "newName": "localhost/kubectl"}],
+            "images": [{"name": "registry.k8s.io/kubectl", "newName": "localhost/kubectl", "newTag": self.kubectl}],
         });
         fs::write(overlay.join("kustomization.yaml"), kustomization.to_string())?;
         self.kubectl(&["apply", "-k", overlay.to_str().context("UTF-8")?]).await?;
@@ -204,8 +208,8 @@ fn named<'a>(lists: [&'a Value; 2], name: &str) -> &'a Value {
     all.find(|entry| entry["name"] == name).unwrap()
 }
 
-/// Returns the archives that the Makefile has made, and kubectl's.
-async fn images(dir: &Path) -> Result<Vec<PathBuf>> {
+/// Returns the archives that the Makefile has made, and kubectl's with its version.
+async fn images(dir: &Path) -> Result<(Vec<PathBuf>, String)> {
     let made =
         env::var_os("CONFIGMONITOR_IMAGES").context("CONFIGMONITOR_IMAGES is not set: please run `make test-node`")?;
     let made = |name: &str| Path::new(&made).join(name);
@@ -213,10 +217,9 @@ async fn images(dir: &Path) -> Result<Vec<PathBuf>> {
     let folder = dir.join("kubectl");
     fs::create_dir_all(folder.join("bin"))?;
     fs::copy(&kubectl, folder.join("bin/kubectl"))?;
-    // The manifest names this version; with another one the pod would have no image.
     let version = version(&kubectl).await?;
     let kubectl = pack_image(&format!("localhost/kubectl:{version}"), "/bin/kubectl", &folder).await?;
-    Ok(vec![made("configmonitor-operator.tar"), made("demo-app.tar"), kubectl])
+    Ok((vec![made("configmonitor-operator.tar"), made("demo-app.tar"), kubectl], version))
 }
 
 async fn version(kubectl: &Path) -> Result<String> {

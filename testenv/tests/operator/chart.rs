@@ -22,12 +22,13 @@ const RELEASE: &str = "configmonitor-operator";
 const CHART: &str = "charts/configmonitor-operator";
 
 /// Values that are Components, with their folders. The last one is for all namespaces only.
-const PARTS: [(&str, &str); 6] = [
+const PARTS: [(&str, &str); 7] = [
     ("secrets.enabled=true", "secrets"),
     ("highAvailability.enabled=true", "high-availability"),
     ("monitoring.enabled=true", "monitoring"),
     ("policies.enabled=true", "policies"),
     ("surge.enabled=true", "surge"),
+    ("networkPolicy.enabled=true", "network-policy"),
     ("namespaceSelector={magalix.com/configmonitors=enabled}", "namespace-selector"),
 ];
 
@@ -105,6 +106,7 @@ async fn schemas(control_plane: &ControlPlane, dir: &Path) {
     for group in [
         "api/v1",
         "apis/apps/v1",
+        "apis/networking.k8s.io/v1",
         "apis/policy/v1",
         "apis/rbac.authorization.k8s.io/v1",
         "apis/admissionregistration.k8s.io/v1",
@@ -155,7 +157,14 @@ async fn is_valid(control_plane: &ControlPlane, schemas: &Path, file: &str) {
     let location =
         format!("{}/{{{{.ResourceKind}}}}-{{{{.Group}}}}-{{{{.ResourceAPIVersion}}}}.json", schemas.display());
     // What is here of the Prometheus Operator has no schema.
-    kubeconform.args(["-strict", "-skip", "PodMonitor,PrometheusRule", "-schema-location", &location, file]);
+    kubeconform.args([
+        "-strict",
+        "-skip",
+        "PodMonitor,ServiceMonitor,PrometheusRule",
+        "-schema-location",
+        &location,
+        file,
+    ]);
     let said = output(&kubeconform).await.unwrap();
     assert!(said.status.success(), "{}", String::from_utf8_lossy(&said.stdout));
     let apply = ["apply", "--server-side", "--force-conflicts", "--dry-run=server", "-f", file];
@@ -176,13 +185,13 @@ async fn each_pair_of_values_renders_what_kustomize_builds_and_the_api_server_ta
     let file = |name: &str| folder.join(name).to_str().unwrap().to_owned();
     let mut sets = Vec::new();
     for all_namespaces in [false, true] {
-        let (at_most, parts) = if all_namespaces { (1, 5) } else { (2, 4) };
+        let (at_most, parts) = if all_namespaces { (1, PARTS.len()) } else { (2, PARTS.len() - 1) };
         let subsets =
             (0..1 << parts).map(|bits| PARTS.into_iter().enumerate().filter(move |(index, _)| bits >> index & 1 == 1));
         let subsets = subsets.map(|parts| parts.map(|(_, part)| part).collect::<Vec<_>>());
         sets.extend(subsets.filter(|parts| parts.len() <= at_most).map(|parts| (all_namespaces, parts)));
     }
-    assert_eq!(sets.len(), 17);
+    assert_eq!(sets.len(), 30);
     for (all_namespaces, parts) in sets {
         let mut values: Vec<String> = parts.iter().map(|(value, _)| format!("--set={value}")).collect();
         values.push(format!("--set=allNamespaces={all_namespaces}"));
@@ -200,11 +209,25 @@ async fn each_pair_of_values_renders_what_kustomize_builds_and_the_api_server_ta
     }
     let values = format!("--values={}/ci/all-values.yaml", chart());
     let all = rendered(&folder, &chart(), &[values]).await;
-    let runbook = "https://docs.example.com/operations.md#configmonitorstalled";
-    assert!(all.contains(runbook) && !all.contains("docs/operations.md#"), "{all}");
-    assert!(all.contains("expression: \"['kube-system', 'gke-*']\""), "{all}");
-    // OpenShift chooses the user.
-    assert!(!all.contains("runAsUser"), "{all}");
+    fs::write(file("chart.yml"), &all).unwrap();
+    has_all_values(&all, &objects(control_plane.kubectl(), &file("chart.yml")).await);
+    let few = [
+        "--set=networkPolicy.enabled=true,serviceAccount.create=false,global.imageRegistry=localhost:5000",
+        "--set-json=networkPolicy.from=[]",
+    ];
+    let few = rendered(&folder, &chart(), &few.map(str::to_owned)).await;
+    for text in [
+        concat!("image: \"localhost:5000/configmonitor-operator:", env!("CARGO_PKG_VERSION"), "\""),
+        "image: \"localhost:5000/kubectl:",
+        "serviceAccountName: \"configmonitor-operator\"",
+        "policyTypes: [\"Ingress\"]",
+    ] {
+        assert!(few.contains(text), "{text}: {few}");
+    }
+    // A rule of ingress without "from" would let everybody in.
+    for text in ["kind: ServiceAccount\nmetadata:", "ingress:"] {
+        assert!(!few.contains(text), "{text}: {few}");
+    }
     let fenced =
         "--set=allNamespaces=true,policies.enabled=true,namespaceSelector={a/team=shop,!legacy,b!=}".to_owned();
     let fenced = rendered(&folder, &chart(), &[fenced, "--namespace=shop".to_owned()]).await;
@@ -215,10 +238,81 @@ async fn each_pair_of_values_renders_what_kustomize_builds_and_the_api_server_ta
     ] {
         assert!(fenced.contains(text), "{fenced}");
     }
-    for text in [all, fenced] {
+    for text in [all, few, fenced] {
         fs::write(file("chart.yml"), text).unwrap();
         is_valid(control_plane, schema_dir.path(), &file("chart.yml")).await;
     }
+}
+
+/// What `ci/all-values.yaml` sets is in the text that the chart renders, and in its objects.
+fn has_all_values(all: &str, objects: &BTreeMap<[String; 3], Value>) {
+    let digest = "sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
+    for text in [
+        "https://docs.example.com/operations.md#configmonitorstalled",
+        "expression: \"['kube-system', 'gke-*']\"",
+        "image: \"mirror.example.com/all/kubectl:v1.35.0\"",
+        &format!("image: \"mirror.example.com/all/configmonitor-operator:0.1.0-1@{digest}\""),
+        "_oldest_pending_change_timestamp_seconds > 600\n",
+        "_oldest_handed_over_timestamp_seconds > 1800\n",
+        "              > 0.25\n",
+    ] {
+        assert!(all.contains(text), "{text}: {all}");
+    }
+    // OpenShift chooses the user, and the policies know the operator by the name of its ServiceAccount.
+    for text in
+        ["docs/operations.md#", "runAsUser", "runAsGroup", ":configmonitor-operator$'", ":configmonitor-operator'"]
+    {
+        assert!(!all.contains(text), "{text}: {all}");
+    }
+    assert_eq!(all.matches("'^system:serviceaccount:[^:]+:restarts[.]platform$'").count(), 2);
+    assert_eq!(all.matches(":restarts.platform'").count(), 2);
+
+    let of_kind = |kind: &'static str| objects.iter().filter(move |(key, _)| key[0] == kind).map(|(_, object)| object);
+    let one = |kind| -> &Value {
+        let [object] = of_kind(kind).collect::<Vec<_>>()[..] else { panic!("not one {kind}") };
+        object
+    };
+    for (key, object) in objects.iter().filter(|(key, _)| key[2] != "extra") {
+        assert_eq!(object["metadata"]["labels"]["cost-center"], "42", "{key:?}");
+    }
+    let extra = &objects[&["ConfigMap", NAMESPACE, "extra"].map(str::to_owned)];
+    assert_eq!(extra["data"]["release"], RELEASE);
+    let note = json!({"example.com/note": "true"});
+    assert_eq!(one("ServiceAccount")["metadata"]["name"], "restarts.platform");
+    assert_eq!(one("ServiceAccount")["metadata"]["annotations"], note);
+    for binding in of_kind("RoleBinding") {
+        assert_eq!(binding["subjects"][0]["name"], "restarts.platform", "{binding}");
+    }
+    let (deployment, pod) = (one("Deployment"), &one("Deployment")["spec"]["template"]["spec"]);
+    assert_eq!(deployment["metadata"]["annotations"], note);
+    assert_eq!(pod["serviceAccountName"], "restarts.platform");
+    assert_eq!(
+        pod["securityContext"],
+        json!({"fsGroupChangePolicy": "OnRootMismatch", "runAsNonRoot": true, "seccompProfile": {"type": "RuntimeDefault"}})
+    );
+    let [spread] = &pod["topologySpreadConstraints"].as_array().unwrap()[..] else { panic!("{pod}") };
+    assert_eq!(spread["topologyKey"], "topology.kubernetes.io/zone");
+    assert_eq!(one("PodDisruptionBudget")["spec"]["unhealthyPodEvictionPolicy"], "AlwaysAllow");
+    assert_eq!(
+        one("NetworkPolicy")["spec"],
+        json!({
+            "podSelector": {"matchLabels": {"app.kubernetes.io/name": "configmonitor-operator"}},
+            "policyTypes": ["Ingress", "Egress"],
+            "ingress": [{"from": [{"podSelector": {}}], "ports": [{"protocol": "TCP", "port": 8080}]}],
+            "egress": [{
+                "to": [{"ipBlock": {"cidr": "10.96.0.1/32"}}, {"ipBlock": {"cidr": "fd00::1/128"}}],
+                "ports": [{"protocol": "TCP", "port": 6443}],
+            }],
+        })
+    );
+    let (monitor, service) = (one("ServiceMonitor"), one("Service"));
+    assert_eq!(of_kind("PodMonitor").count(), 0);
+    assert_eq!(monitor["metadata"]["labels"]["release"], "kube-prometheus-stack");
+    for (name, label) in monitor["spec"]["selector"]["matchLabels"].as_object().unwrap() {
+        assert_eq!(&service["metadata"]["labels"][name], label, "{name}");
+    }
+    let endpoint = json!({"port": service["spec"]["ports"][0]["name"], "path": "/metrics", "honorLabels": true});
+    assert_eq!(monitor["spec"]["endpoints"], json!([endpoint]));
 }
 
 /// Text of the CRD that an earlier version of the chart has otherwise.
@@ -319,20 +413,12 @@ async fn an_edit_works_after_install_upgrade_rollback_and_reinstall(helm: &'stat
 
 /// Each page has a release of its own, in the namespace that the page names.
 #[tokio::test]
-async fn whoever_follows_the_pages_installs_the_chart_or_the_manifests() {
+async fn whoever_follows_the_pages_installs_the_chart() {
     let control_plane = ControlPlane::start().await.unwrap();
     control_plane.kubectl().ok(&["create", "namespace", "my-namespace"]).await.unwrap();
     let mut reader = Reader::new(&control_plane, "my-namespace").await.with_helm().await;
-    let readme = Section::of("README.md", "Install").unwrap();
-    let [kustomize, helm] = &readme.sessions[..] else { panic!("two blocks of commands") };
-    fs::write(reader.file("kustomization.yaml"), &readme.yaml[0]).unwrap();
-    reader.follow(kustomize.iter().chain(&readme.others)).await;
-    reader.run("kubectl delete -k .").await.unwrap();
-    let uninstall = "helm uninstall configmonitor-operator --wait --namespace";
-    for steps in [helm, &Section::of("docs/install.md", "Install with Helm").unwrap().sessions[0]] {
-        reader.follow(steps).await;
-        reader.run(&format!("{uninstall} my-namespace")).await.unwrap();
-    }
+    reader.follow(Section::of("docs/install.md", "Install with Helm").unwrap().steps()).await;
+    reader.run("helm uninstall configmonitor-operator --wait --namespace my-namespace").await.unwrap();
 
     // The chart's README is for somebody in the clone.
     reader.replace(" charts/", " configmonitor-operator/charts/");
@@ -432,11 +518,24 @@ async fn values_that_are_wrong_are_refused() {
             ("allNamespaces=true,namespaceSelector={a==b}", "a==b"),
             ("allNamespaces=true,namespaceSelector={!a=b}", "!a=b"),
             ("namespaceSelector={a=b}", "set allNamespaces"),
+            ("openshift.enabled=yes", "/openshift/enabled"),
+            ("networkPolicy.apiServer.cidrs={kubernetes}", "/networkPolicy/apiServer/cidrs/0"),
+            ("networkPolicy.apiServer.ports={https}", "/networkPolicy/apiServer/ports/0"),
+            ("monitoring.monitor=Probe", "'ServiceMonitor'"),
+            ("monitoring.thresholds.apiRequestsFailingRatio=2", "maximum: got 2"),
+            ("serviceAccount.name=shop:operator", "/serviceAccount/name"),
+            ("serviceAccount.annotation.a=b", "'annotation'"),
+            ("global.imageRegistry=5", "/global/imageRegistry"),
+            ("commonLabels.a=5", "/commonLabels/a"),
+            ("extraObjects={a}", "/extraObjects/0"),
+            ("proxy.image.tag=v1.35.0", "registry.k8s.io/kubectl is not that of the tag v1.35.0"),
         ] {
             let mut template = tool(helm, dir.path()).await;
             // A Helm that was not built by its own Makefile takes the cluster for an old one.
             template.args(["template", RELEASE, &chart(), "--kube-version=1.36", "--set", set]);
             let error = printed(&template).await.unwrap_err().to_string();
+            // Before this is the command.
+            let (_, error) = error.split_once(" fails: ").unwrap();
             assert!(error.contains(word) && !error.contains("panic"), "{error}");
         }
     }
@@ -449,7 +548,7 @@ async fn each_value_that_the_docs_set_changes_what_is_rendered() {
     let docs = ["README.md", "docs/install.md"].map(read).concat();
     let values = docs.split("--set ").skip(1).map(|rest| rest.split(['`', '\n']).next().unwrap().replace('\'', ""));
     let values: BTreeSet<String> = values.collect();
-    assert_eq!(values.len(), 7, "{values:?}");
+    assert_eq!(values.len(), 9, "{values:?}");
     let default = rendered(dir.path(), &chart(), &[]).await;
     for value in values {
         let with = rendered(dir.path(), &chart(), &[format!("--set={value}")]).await;

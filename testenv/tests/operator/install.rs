@@ -168,6 +168,7 @@ async fn whoever_follows_the_pages_installs_tries_upgrades_and_removes_the_opera
         "secrets/role/role.yml",
         "high-availability/rbac.yml",
         "high-availability/poddisruptionbudget.yml",
+        "network-policy/networkpolicy.yml",
         "surge/role/role.yml",
         "surge/policy.yml",
     ] {
@@ -199,7 +200,8 @@ async fn whoever_follows_the_pages_installs_tries_upgrades_and_removes_the_opera
     reader.follow(operator.iter().chain(&uninstall.others)).await;
     ns.get("configmonitors", "flakapp-config-monitor").await;
     reader.follow(crd).await;
-    let kinds = "all,serviceaccounts,roles,rolebindings,clusterroles,clusterrolebindings,poddisruptionbudgets";
+    let kinds =
+        "all,serviceaccounts,roles,rolebindings,clusterroles,clusterrolebindings,poddisruptionbudgets,networkpolicies";
     let left = "--selector app.kubernetes.io/name=configmonitor-operator --output name --all-namespaces";
     assert_eq!(reader.run(&format!("kubectl get {kinds} {left}")).await.unwrap(), "");
     admin_knows_config_monitors(false).await;
@@ -234,7 +236,7 @@ async fn every_kustomization_of_the_docs_builds_the_operator_with_the_image_of_t
     symlink(fs::canonicalize(file("")).unwrap(), dir.path().join("configmonitor-operator")).unwrap();
     let pages = ["README.md", "docs/install.md", "docs/operations.md"];
     let pages = pages.map(|page| fs::read_to_string(file(page)).unwrap());
-    let of_one_namespace = blocks(&pages[0], "yaml").pop().unwrap();
+    let of_one_namespace = blocks(&pages[1], "yaml").remove(0);
     let mut built = 0;
     for block in blocks(&pages.concat(), "yaml") {
         let kustomization = if block.starts_with("components:") {

@@ -21,6 +21,7 @@ mod policies;
 mod reader;
 mod recipes;
 mod refusal;
+mod release;
 mod rights;
 mod rolling;
 mod schema;
