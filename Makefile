@@ -171,7 +171,8 @@ chart: rust go
 
 # Not into Cargo.toml, where it comes from.
 coordinates: rust
-	git grep -lE '(ghcr\.io|github\.com)/[A-Za-z0-9-]+/(charts/)?configmonitor-operator' -- ':!Cargo.toml' ':!release/*.sh' | \
+	test -n "$(OWNER)"
+	git grep -lE '(ghcr\.io|github\.com)/[A-Za-z0-9-]+/(charts/)?configmonitor-operator' -- ':!Cargo.toml' | \
 	    xargs sed -E -i 's#(ghcr\.io/|github\.com/|--repo )[A-Za-z0-9-]+/((charts/)?configmonitor-operator)#\1$(OWNER)/\2#g'
 	$(MAKE) chart
 

@@ -26,10 +26,14 @@ for manifest in "install ." "install-all-namespaces crd.yml deploy/cluster-roles
     {
         echo "resources:"
         for resource in ${manifest#* }; do
-            echo "  - $(realpath --relative-to="$work/$name" "$resource")"
+            path=$(realpath --relative-to="$work/$name" "$resource")
+            echo "  - $path"
         done
         printf 'images:\n  - {name: configmonitor-operator, newName: %s, newTag: %s, digest: %s}\n' "$image" "$version" "$digest"
     } >"$work/$name/kustomization.yaml"
     "$kustomize" build --load-restrictor LoadRestrictionsNone "$work/$name" >"$dist/$name.yaml"
-    grep --quiet --fixed-strings "image: $image:$version@$digest" "$dist/$name.yaml"
+    grep --quiet --fixed-strings "image: $image:$version@$digest" "$dist/$name.yaml" || {
+        echo "error: $dist/$name.yaml does not name the image" >&2
+        exit 1
+    }
 done

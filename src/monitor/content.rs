@@ -44,7 +44,7 @@ const PREFIX: &str = "sha256:";
 const KEYED_PREFIX: &str = "hmac-sha256:";
 /// The content of an optional source that does not exist.
 const ABSENT: &str = "absent";
-/// Content that differed from the current one when the keys were edited. What is read always has another hash.
+/// Content that differed from the current one when the keys were edited, or unknown. What is read always has another hash.
 const OTHER_KEYS: &str = "other-keys";
 
 /// A hash of the content of a source, with a prefix that names the framing.
@@ -94,6 +94,11 @@ impl ContentHash {
         ABSENT.into()
     }
 
+    /// Returns content that nothing read has.
+    pub(crate) fn unknown() -> Self {
+        OTHER_KEYS.into()
+    }
+
     /// Returns what takes the place of this hash, read from a status, when other keys come to count: the hash of the same
     /// content under these, or one that nothing read has. `before` and `current` are the current content under the earlier
     /// keys and under these.
@@ -101,7 +106,7 @@ impl ContentHash {
     /// # Errors
     /// If the framing of this hash is unknown.
     pub(crate) fn rekeyed(&self, before: &Self, current: &Self) -> Result<Self, UnknownHash> {
-        Ok(if self.is(before)? { current.clone() } else { OTHER_KEYS.into() })
+        Ok(if self.is(before)? { current.clone() } else { Self::unknown() })
     }
 
     /// Returns whether this hash, read from a status, has the same content as `current`.
@@ -109,9 +114,12 @@ impl ContentHash {
     /// # Errors
     /// If the framing of this hash is unknown. That is no change of content.
     pub(crate) fn is(&self, current: &Self) -> Result<bool, UnknownHash> {
-        let is_known = [PREFIX, KEYED_PREFIX].iter().any(|prefix| self.0.starts_with(prefix));
-        let is_known = is_known || [ABSENT, OTHER_KEYS].contains(&&*self.0);
-        if is_known { Ok(self == current) } else { Err(UnknownHash(self.0.to_string())) }
+        if self.has_known_framing() { Ok(self == current) } else { Err(UnknownHash(self.0.to_string())) }
+    }
+
+    pub(crate) fn has_known_framing(&self) -> bool {
+        let is_of = |prefix: &&str| self.0.starts_with(*prefix);
+        [PREFIX, KEYED_PREFIX].iter().any(is_of) || [ABSENT, OTHER_KEYS].contains(&&*self.0)
     }
 }
 

@@ -617,8 +617,9 @@ impl Status {
     }
 }
 
-/// Decodes a status without its restart, which another version of the operator has written otherwise. `None` if the
-/// status then no longer says what the pods had before that restart: its change would be lost.
+/// Decodes a status without its restart, which another version of the operator has written otherwise. Pods may run with
+/// what that restart has replaced or was to bring: whatever its sources now contain is a change for all pods. `None` if the
+/// restart does not name its sources, or the rest cannot be decoded either.
 pub(crate) fn without_restart(status: &RawValue) -> Option<Status> {
     #[derive(Deserialize)]
     struct Changed {
@@ -626,10 +627,20 @@ pub(crate) fn without_restart(status: &RawValue) -> Option<Status> {
     }
     let mut fields: Map<String, Value> = serde_json::from_str(status.get()).ok()?;
     let changed: Changed = serde_json::from_value(fields.remove("restart")?).ok()?;
-    let status: Status = serde_json::from_value(fields.into()).ok()?;
-    let has_hash =
-        |name: &SourceName| status.sources.iter().any(|source| source.name == *name && source.hash.is_some());
-    changed.sources.iter().all(has_hash).then_some(status)
+    let mut status: Status = serde_json::from_value(fields.into()).ok()?;
+    for name in changed.sources {
+        match status.sources.iter_mut().find(|source| source.name == name) {
+            // A hash of a newer version stays: it is no change, but InvalidStatus.
+            Some(source) if source.hash.as_ref().is_some_and(|hash| !hash.has_known_framing()) => {}
+            Some(source) => source.hash = Some(ContentHash::unknown()),
+            None => {
+                status
+                    .sources
+                    .push(SourceStatus { hash: Some(ContentHash::unknown()), ..SourceStatus::new(name, None) });
+            }
+        }
+    }
+    Some(status)
 }
 
 /// Returns the discovered sources in an undecoded status.
@@ -696,21 +707,29 @@ mod tests {
     }
 
     #[test]
-    fn a_restart_of_another_version_is_left_out_if_its_change_is_not_lost_by_that() {
+    fn without_a_restart_of_another_version_all_content_of_its_sources_is_a_change() {
         let of = |sources: &str, restart: &str| {
             let status = format!(r#"{{"observedGeneration":3,"sources":[{sources}],"restart":{restart}}}"#);
             assert!(serde_json::from_str::<Status>(&status).is_err(), "{status}");
             without_restart(&RawValue::from_string(status).expect("JSON"))
         };
-        let recorded = r#"{"kind":"ConfigMap","name":"a","hash":"sha256:1"}"#;
+        let recorded = |hash: &str| format!(r#"{{"kind":"ConfigMap","name":"a"{hash}}}"#);
+        let hash = r#","hash":"sha256:1""#;
         let restart =
             r#"{"sources":[{"kind":"ConfigMap","name":"a","hash":"sha256:2"}],"startedAt":"2026-11-21T10:00:03Z"}"#;
-        let status = of(recorded, restart).expect("a status");
-        assert_eq!((status.observed_generation, status.restart, status.sources.len()), (Some(3), None, 1));
-        assert!(of(recorded, r#"{"sources":[],"request":"now"}"#).is_some());
-        assert_eq!(of(r#"{"kind":"ConfigMap","name":"a"}"#, restart), None);
-        assert_eq!(of("", restart), None);
-        assert_eq!(of(recorded, r#"{"sources":"all"}"#), None);
+        for (sources, restart, left) in [
+            (recorded(hash), restart, "other-keys"),
+            (recorded(""), restart, "other-keys"),
+            (String::new(), restart, "other-keys"),
+            (recorded(r#","hash":"sha3:1""#), restart, "sha3:1"),
+            (recorded(hash), r#"{"sources":[],"request":"now"}"#, "sha256:1"),
+        ] {
+            let status = of(&sources, restart).expect("a status");
+            let hashes: Vec<_> = status.sources.iter().map(|source| source.hash.clone()).collect();
+            assert_eq!(hashes, [Some(ContentHash::from(left))], "{sources}");
+            assert_eq!((status.observed_generation, status.restart), (Some(3), None));
+        }
+        assert_eq!(of(&recorded(hash), r#"{"sources":"all"}"#), None);
     }
 
     #[test]

@@ -32,35 +32,46 @@ fn the_readme_has_at_most_1000_words() {
     assert!(words <= 1000, "{words}");
 }
 
-/// `make coordinates` writes the owner everywhere, and CONTRIBUTING.md tells the owner to remove the sentence.
+/// What the pages say as long as nothing is published.
+const UNPUBLISHED: [(&str, &str); 5] = [
+    ("README.md", "**Nothing is published yet**"),
+    ("docs/install.md", "**Nothing is published yet.**"),
+    ("docs/security.md", "nobody has seen yet"),
+    ("SECURITY.md", "No version has been released yet"),
+    ("charts/configmonitor-operator/README.md", "Until there is one"),
+];
+
 #[test]
 fn the_pages_name_this_version_in_the_repository_of_cargo_toml_and_say_if_nothing_is_published() {
     let owner = env!("CARGO_PKG_REPOSITORY").strip_prefix("https://github.com/").unwrap();
     let (owner, name) = owner.split_once('/').unwrap();
     assert_eq!(name, "configmonitor-operator");
-    let others = ["charts/configmonitor-operator/Chart.yaml", "deploy/Dockerfile"].map(project);
-    let mut named = 0;
+    let others = ["charts/configmonitor-operator/Chart.yaml", "deploy/Dockerfile", "demo-app/Dockerfile"].map(project);
+    let (mut owners, mut versions) = (0, 0);
     for page in pages().chain(others) {
         let text = read(&page);
         for host in ["ghcr.io/", "github.com/", "--repo "] {
             for path in words_after(&text, host) {
                 let (its, path) = path.split_once('/').unwrap_or_default();
                 if path.trim_start_matches("charts/").starts_with(name) {
-                    named += 1;
+                    owners += 1;
                     assert_eq!(its, owner, "{}: please run make coordinates", page.display());
                 }
             }
         }
-        for place in ["--version ", "/releases/download/v", "ghcr.io/OWNER/configmonitor-operator:", "refs/tags/v"] {
-            for version in words_after(&text, &place.replace("OWNER", owner)) {
+        let places = ["--version ", "/releases/download/v", "refs/tags/v", "configmonitor-operator:", "demo-app:"];
+        for place in places {
+            for version in words_after(&text, place).filter(|version| version.starts_with(|c: char| c.is_ascii_digit()))
+            {
+                versions += 1;
                 let version = version.split('/').next().unwrap();
                 assert_eq!(version, env!("CARGO_PKG_VERSION"), "{}: {place}", page.display());
             }
         }
     }
-    assert!(named >= 12, "{named}");
-    for page in ["README.md", "docs/install.md"] {
-        assert_eq!(read(&project(page)).contains("**Nothing is published yet"), owner == "OWNER", "{page}");
+    assert!(owners >= 12 && versions >= 20, "{owners}, {versions}");
+    for (page, text) in UNPUBLISHED {
+        assert_eq!(read(&project(page)).contains(text), owner == "OWNER", "{page}: {text}");
     }
 }
 

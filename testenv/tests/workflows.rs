@@ -9,7 +9,7 @@ use testenv::binaries::tool;
 use testenv::project;
 
 /// How the commands begin.
-const KNOWN: [&str; 9] = [
+const KNOWN: [&str; 14] = [
     "make ",
     ".ci/run",
     "git config --global --add safe.directory ",
@@ -18,8 +18,13 @@ const KNOWN: [&str; 9] = [
     "skopeo copy ",
     "helm push ",
     "cosign sign ",
-    // The login, and what the next commands name: the registry, the version and digests.
-    "echo ",
+    "skopeo inspect ",
+    "echo \"$GH_TOKEN\" | docker login ",
+    // What the next commands name.
+    "echo \"REGISTRY=",
+    "echo \"VERSION=",
+    "echo \"sha256:",
+    "echo \"digest=",
 ];
 
 #[tokio::test]
@@ -66,6 +71,17 @@ fn every_base_image_is_pinned_and_the_workflows_have_that_of_the_dockerfile() {
         }
     }
     assert!(used > 1, "{used}");
+}
+
+#[test]
+fn the_workflow_signs_with_the_version_of_cosign_that_release_check_has() {
+    let go_mod = fs::read_to_string(project("testenv/cosign/go.mod")).unwrap();
+    let version = go_mod.lines().find_map(|line| line.trim().strip_prefix("github.com/sigstore/cosign/v3 ")).unwrap();
+    let version = version.split(' ').next().unwrap();
+    assert!(
+        workflows().any(|(_, text)| values(&text, "cosign-release:").any(|release| release == version)),
+        "{version}"
+    );
 }
 
 #[test]

@@ -30,6 +30,9 @@ pub(crate) struct Memory {
     /// The ConfigMonitor as last read or written. `None` if it must be read: after the start, after 404, or after a
     /// failed write of the status, whose outcome is unknown.
     record: Option<Record>,
+    /// Whether this process has written the status. Until then it leaves out a restart of another version of the operator.
+    /// Afterwards it does not: two versions at once would restart pods without end.
+    has_written: bool,
     /// The sources as last read, in the order of the spec.
     readings: Box<[Reading]>,
     /// The sources must be read at this time or later, whatever the doorbells say.
@@ -67,7 +70,7 @@ impl Memory {
     /// Creates the memory of a keeper whose ConfigMonitor comes from a list or a watch.
     pub(crate) fn of(monitor: ConfigMonitor) -> Self {
         // A GET by any keeper that begins from now on is fresh enough.
-        Self { record: Record::of(monitor).ok(), read_from: Some(timer_now()), ..Self::default() }
+        Self { record: Record::of(monitor, true).ok(), read_from: Some(timer_now()), ..Self::default() }
     }
 
     /// Returns the generation of the ConfigMonitor as last read, or 0 if it must be read.
@@ -116,7 +119,7 @@ impl Memory {
         };
         if !self.record.as_ref().is_some_and(is_current) {
             self.record = None;
-            let record = read(context).await?;
+            let record = self.read(context).await?;
             self.replace_record(record);
             // Another process may have read versions that this one has not, the spec may have named other sources in
             // between, and a baseline must be the current content.
@@ -126,7 +129,7 @@ impl Memory {
     }
 
     pub(crate) async fn confirm(&mut self, context: &Context) -> Result<Confirmation, Error> {
-        let Some(now) = read(context).await? else {
+        let Some(now) = self.read(context).await? else {
             self.record = None;
             return Ok(Confirmation::Gone);
         };
@@ -137,6 +140,16 @@ impl Memory {
         }
         self.require_read_from(timer_now());
         Ok(Confirmation::Changed)
+    }
+
+    /// `None` if the ConfigMonitor is deleted.
+    async fn read(&self, context: &Context) -> Result<Option<Record>, Error> {
+        match Record::read(&context.client, &context.name, !self.has_written).await {
+            Ok(record) if record.monitor.metadata.uid == context.uid => Ok(Some(record)),
+            Ok(_) => Ok(None),
+            Err(error) if error.cause.is_not_found() => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 
     fn replace_record(&mut self, record: Option<Record>) {
@@ -291,15 +304,5 @@ impl Memory {
         if quiet.as_ref().zip(self.status()).is_some_and(|(quiet, status)| quiet.is_about(status)) {
             self.quiet = quiet.map(Box::new);
         }
-    }
-}
-
-/// `None` if the ConfigMonitor is deleted.
-async fn read(context: &Context) -> Result<Option<Record>, Error> {
-    match Record::read(&context.client, &context.name).await {
-        Ok(record) if record.monitor.metadata.uid == context.uid => Ok(Some(record)),
-        Ok(_) => Ok(None),
-        Err(error) if error.cause.is_not_found() => Ok(None),
-        Err(error) => Err(error),
     }
 }

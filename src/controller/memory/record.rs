@@ -24,40 +24,38 @@ pub(crate) struct Record {
 }
 
 impl Record {
-    /// Creates a record from an object of a list or a watch.
+    /// Creates a record from an object of a list, a watch or a GET. `leaves_out` leaves out a restart that cannot be
+    /// decoded, since another version of the operator has begun it.
     ///
     /// # Errors
     /// [`Cause::Invalid`] if the status cannot be decoded.
-    pub(super) fn of(mut monitor: ConfigMonitor) -> Result<Self, Error> {
+    pub(super) fn of(mut monitor: ConfigMonitor, leaves_out: bool) -> Result<Self, Error> {
         // Taken, so that the status is not stored twice.
         let status = monitor.status.take();
-        Self::decode(monitor, status.as_deref())
+        Self::decode(monitor, status.as_deref(), leaves_out)
     }
 
-    fn decode(mut monitor: ConfigMonitor, status: Option<&RawValue>) -> Result<Self, Error> {
+    fn decode(mut monitor: ConfigMonitor, status: Option<&RawValue>, leaves_out: bool) -> Result<Self, Error> {
         monitor.metadata.namespace = String::new();
-        let decoded = status.map_or_else(|| Ok(Status::default()), |status| serde_json::from_str(status.get()));
-        let decoded = decoded.or_else(|error| {
-            let status = status.and_then(without_restart).ok_or(error)?;
-            let name = &*monitor.metadata.name;
-            warn!(name, "the restart in the status is of another version of the operator; it begins anew");
-            Ok(status)
-        });
-        match decoded {
-            Ok(mut status) => {
-                // Saves memory: there may be thousands of statuses.
-                status.conditions.shrink_to_fit();
-                if status.observed_generation != Some(monitor.metadata.generation) {
-                    // The selector may have been edited since these pods were counted.
-                    status.pods = None;
-                }
-                Ok(Self { monitor, status })
+        let name = &*monitor.metadata.name;
+        let mut decoded: Status = match serde_json::from_str(status.map_or("{}", RawValue::get)) {
+            Ok(decoded) => decoded,
+            Err(error) => {
+                let Some(rest) = status.filter(|_| leaves_out).and_then(without_restart) else {
+                    let cause = Cause::Invalid(format!("it cannot be decoded: {}", position(&error)));
+                    return Err(Action::on("get", CONFIG_MONITORS, name).of("status").failed(cause));
+                };
+                warn!(name, "the restart in the status is of another version of the operator; it begins anew");
+                rest
             }
-            Err::<_, serde_json::Error>(error) => {
-                let action = Action::on("get", CONFIG_MONITORS, &monitor.metadata.name).of("status");
-                Err(action.failed(Cause::Invalid(format!("it cannot be decoded: {}", position(&error)))))
-            }
+        };
+        // Saves memory: there may be thousands of statuses.
+        decoded.conditions.shrink_to_fit();
+        if decoded.observed_generation != Some(monitor.metadata.generation) {
+            // The selector may have been edited since these pods were counted.
+            decoded.pods = None;
         }
+        Ok(Self { monitor, status: decoded })
     }
 
     /// Other metadata may differ. After a restore from backup, another spec may have the same generation.
@@ -71,8 +69,8 @@ impl Record {
         self.monitor.spec.as_deref().map(RawValue::get)
     }
 
-    pub(super) async fn read(client: &Client, name: &str) -> Result<Self, Error> {
-        Self::of(client.get(CONFIG_MONITORS, name).await?.value)
+    pub(super) async fn read(client: &Client, name: &str, leaves_out: bool) -> Result<Self, Error> {
+        Self::of(client.get(CONFIG_MONITORS, name).await?.value, leaves_out)
     }
 
     /// Replaces the status by compare-and-swap. Consumes the record: after a failure it may be stale.
@@ -94,7 +92,7 @@ impl Record {
         // The other fields are unchanged: otherwise the resourceVersion would have differed.
         let metadata = MonitorMetadata { resource_version: answer.metadata.resource_version, ..metadata };
         let stored = answer.status.as_deref();
-        let record = Self::decode(ConfigMonitor { metadata, spec, status: None }, stored);
+        let record = Self::decode(ConfigMonitor { metadata, spec, status: None }, stored, false);
         if !OLD_SCHEMA_LOGGED.is_completed() && !record.as_ref().is_ok_and(|record| record.status == *status) {
             warn_of_old_schema(status, stored);
         }

@@ -81,7 +81,7 @@ fn publishing() -> Vec<String> {
     let begin = ["skopeo ", "helm ", "cosign ", "echo \"sha256:"];
     let commands: Vec<String> =
         commands.filter(|command| begin.iter().any(|word| command.starts_with(word))).map(str::to_owned).collect();
-    assert_eq!(commands.len(), 5, "{commands:#?}");
+    assert_eq!(commands.len(), 6, "{commands:#?}");
     commands
 }
 
@@ -117,7 +117,7 @@ async fn whoever_follows_the_pages_installs_what_a_release_has_pushed() {
         let section = section.unwrap();
         for step in section.steps() {
             let removal = match &step.command {
-                helm if helm.starts_with("helm") => {
+                helm if helm.starts_with("helm install") => {
                     Some("helm uninstall configmonitor-operator --wait --namespace my-namespace".to_owned())
                 }
                 apply if apply.starts_with("kubectl apply") => {
@@ -180,10 +180,11 @@ async fn is_pulled(folder: &Path, registry: &Registry, digest: &str) {
     );
     let version = printed(shell.args(["-ec", &script])).await.unwrap();
     assert!(version.contains(VERSION), "{version}");
-    assert!(fs::read_to_string(folder.join("LICENSES.txt")).unwrap().contains("=== tokio v"));
+    let licenses = fs::read_to_string(folder.join("LICENSES.txt")).unwrap();
+    assert!(licenses.contains("Copyright (c) Tokio Contributors") && licenses.contains("GNU Lesser"), "{licenses}");
 }
 
-/// The part of it that needs no container.
+/// All but building the images and loading them.
 #[tokio::test]
 async fn whoever_has_a_cluster_tries_the_demo_in_it() {
     let control_plane = ControlPlane::start().await.unwrap();
@@ -201,7 +202,4 @@ async fn whoever_has_a_cluster_tries_the_demo_in_it() {
     let before = ns.ready_pods("app=frontend", 3).await;
     reader.follow(&section.others).await;
     ns.replaced("app=frontend", &before).await;
-
-    let policy = Section::of("docs/install.md", "NetworkPolicy").unwrap();
-    reader.follow(policy.steps()).await;
 }
