@@ -34,5 +34,6 @@ qemu-aarch64-static "$work/kubectl-cmon" --version
 
 printf '#!/bin/sh\nexec qemu-aarch64-static "%s" "$@"\n' "$dist/configmonitor-operator-$version-linux-arm64" >"$work/operator"
 chmod +x "$work/operator"
-CONFIGMONITOR_OPERATOR=$work/operator cargo test --locked -p testenv --test operator -- changes:: rolling::
+export CONFIGMONITOR_OPERATOR="$work/operator"
+cargo test --locked -p testenv --test operator -- changes:: rolling::
 CONFIGMONITOR_RELEASE=$dist cargo test --locked -p testenv --test operator -- release::

@@ -154,8 +154,10 @@ async fn publish(folder: &Path, registry: &Registry, whole: bool) {
         let key = "--key cosign.key --tlog-upload=false --use-signing-config=false --allow-http-registry";
         shim(&bin, "cosign", &format!("exec {} \"$@\" {key}", cosign.display()));
         let insecure = format!("[[registry]]\nlocation = \"{}\"\ninsecure = true\n", registry.address);
-        fs::write(folder.join("registries.conf"), insecure).unwrap();
-        shell.env("CONTAINERS_REGISTRIES_CONF", folder.join("registries.conf")).env("COSIGN_PASSWORD", "");
+        let of_skopeo = folder.join(".config/containers");
+        fs::create_dir_all(&of_skopeo).unwrap();
+        fs::write(of_skopeo.join("registries.conf"), insecure).unwrap();
+        shell.env("COSIGN_PASSWORD", "");
         commands.insert(0, format!("{} generate-key-pair", cosign.display()));
     } else {
         commands.retain(|command| command.starts_with("helm"));
@@ -166,8 +168,7 @@ async fn publish(folder: &Path, registry: &Registry, whole: bool) {
 /// The image is in the registry under its digest, signed, and its program runs.
 async fn is_pulled(folder: &Path, registry: &Registry, digest: &str) {
     let mut shell = Command::new("bash");
-    let insecure = folder.join("registries.conf");
-    shell.current_dir(folder).env("HOME", folder).env("CONTAINERS_REGISTRIES_CONF", insecure);
+    shell.current_dir(folder).env("HOME", folder);
     let (cosign, address) = (tool("cosign").await.unwrap(), &registry.address);
     let script = format!(
         "{} verify --key cosign.pub --insecure-ignore-tlog --allow-http-registry {address}/configmonitor-operator@{digest} \
