@@ -16,6 +16,7 @@ mod leader;
 mod metrics;
 mod monitoring;
 mod namespaces;
+mod owners;
 mod plugin;
 mod policies;
 mod reader;

@@ -1,0 +1,235 @@
+//! What owners of pods do about a restart: those of a kind that the operator does not know, which the test plays, and
+//! StatefulSets as their settings say.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use anyhow::ensure;
+use serde_json::{Value, json};
+use testenv::client::is_ready;
+use testenv::fixture::{APP, NAME};
+use testenv::{DEADLINE, History, Operator, Past, eventually};
+use tokio::join;
+use tokio::task::JoinHandle;
+use tokio::time::sleep;
+
+use crate::rolling::remaining;
+use crate::test_namespace::{TestNamespace, control_plane};
+
+/// What an owner does about a pod that is being deleted.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Shape {
+    /// Creates another one at once, as a ReplicaSet does.
+    AtOnce,
+    /// Creates it again under its name, once it is gone, as a StatefulSet does.
+    AfterTheEnd,
+    /// Creates one with a number that no pod has had, once it is gone.
+    Renames,
+}
+
+/// The owner of the pods of a namespace, until it is dropped.
+struct PlayedOwner {
+    desired: Arc<AtomicUsize>,
+    task: JoinHandle<()>,
+}
+
+impl PlayedOwner {
+    async fn start(ns: &TestNamespace, shape: Shape, replicas: usize) -> Self {
+        let desired = Arc::new(AtomicUsize::new(replicas));
+        let (client, pods, wanted) = (ns.client.clone(), ns.collection("pods"), Arc::clone(&desired));
+        let task = tokio::spawn(async move {
+            let mut number = 0;
+            loop {
+                let listed = client.list(&pods).await.unwrap_or_default();
+                let is_ending = |pod: &Value| !pod["metadata"]["deletionTimestamp"].is_null();
+                let counts = |pod: &&Value| shape != Shape::AtOnce || !is_ending(pod);
+                let name = |pod: &Value| pod["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+                let mut there: Vec<String> = listed.iter().filter(counts).map(name).collect();
+                let wanted = wanted.load(Ordering::Relaxed);
+                there.sort();
+                for surplus in there.split_off(there.len().min(wanted)) {
+                    let _ = client.delete(&format!("{pods}/{surplus}")).await;
+                }
+                for _ in there.len()..wanted {
+                    let free = (0..).find(|ordinal| !there.contains(&format!("member-{ordinal}"))).unwrap_or_default();
+                    number = if shape == Shape::AfterTheEnd { free } else { number };
+                    let name = format!("member-{number}");
+                    number += 1;
+                    let owner = json!({"apiVersion": "example.com/v1", "kind": "Member", "name": "m", "uid": "m", "controller": true});
+                    let metadata = json!({"name": name, "labels": {"app": NAME}, "ownerReferences": [owner]});
+                    let spec = json!({"containers": [{"name": "app", "image": "app"}]});
+                    let _ = client.create(&pods, &json!({"metadata": metadata, "spec": spec})).await;
+                    there.push(name);
+                }
+                sleep(Duration::from_millis(100)).await;
+            }
+        });
+        ns.ready_pods(APP, replicas).await;
+        Self { desired, task }
+    }
+
+    fn scale(&self, replicas: usize) {
+        self.desired.store(replicas, Ordering::Relaxed);
+    }
+}
+
+impl Drop for PlayedOwner {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+/// The history of the pods of a namespace.
+async fn history_of(ns: &TestNamespace) -> History {
+    control_plane().await.history(&[&format!("/registry/pods/{}/", ns.namespace)], Past::default())
+}
+
+/// How many pods were available at the worst, since three were, and up to this version of an object.
+async fn fewest_available(history: History, last: &Value) -> Option<usize> {
+    history.reach(last["metadata"]["resourceVersion"].as_str().unwrap().parse().unwrap()).await.unwrap();
+    let (mut available, mut fewest) = (BTreeMap::new(), None);
+    for version in history.end().versions() {
+        let serves = |pod: &Value| is_ready(pod) && pod["metadata"]["deletionTimestamp"].is_null();
+        available.insert(version.key.clone(), version.object.as_ref().is_some_and(serves));
+        let count = available.values().filter(|serves| **serves).count();
+        fewest = fewest.map(|fewest: usize| fewest.min(count)).or((count == 3).then_some(3));
+    }
+    fewest
+}
+
+/// A namespace with three pods of a played owner, an operator that restarts them one at a time, and the content changed.
+struct Restart {
+    ns: TestNamespace,
+    owner: PlayedOwner,
+    before: BTreeMap<String, String>,
+    history: History,
+    _operator: Operator,
+}
+
+impl Restart {
+    async fn begin(shape: Shape) -> Self {
+        let ns = TestNamespace::new().await;
+        let history = history_of(&ns).await;
+        ns.config_map(NAME, "one").await;
+        let owner = PlayedOwner::start(&ns, shape, 3).await;
+        let operator = ns.operator().await;
+        let spec = json!({"maxUnavailable": 1, "minReadySeconds": 1, "progressDeadlineSeconds": 10});
+        ns.monitor(NAME, spec).await;
+        let before = ns.pods(APP).await;
+        ns.edit(NAME, "two").await;
+        Self { ns, owner, before, history, _operator: operator }
+    }
+
+    /// The restart ends with so many pods, none of which is old. Once all were available, no fewer than these were.
+    async fn ends_with(self, pods: usize, fewest: usize) {
+        let Self { ns, before, .. } = &self;
+        let settled = ns.settled(NAME, "UpToDate").await;
+        let after = ns.ready_pods(APP, pods).await;
+        assert!(before.values().all(|uid| !after.values().any(|other| other == uid)), "{before:?}, {after:?}");
+        assert_eq!(settled["status"]["history"][0]["result"], "Completed");
+        assert_eq!(fewest_available(self.history, &settled).await, Some(fewest));
+    }
+}
+
+#[tokio::test]
+async fn the_pods_of_an_owner_of_unknown_kind_go_one_at_a_time_however_it_creates_others() {
+    let whole = async |shape| Restart::begin(shape).await.ends_with(3, 2).await;
+    join!(whole(Shape::AtOnce), whole(Shape::AfterTheEnd), whole(Shape::Renames));
+}
+
+#[tokio::test]
+async fn an_owner_of_unknown_kind_that_scales_up_in_the_middle_is_expected_to_have_the_pods_that_exist() {
+    let scaled_up = async |shape| {
+        let restart = Restart::begin(shape).await;
+        remaining(&restart.ns, 2).await;
+        restart.owner.scale(4);
+        restart.ends_with(4, 2).await;
+    };
+    join!(scaled_up(Shape::AtOnce), scaled_up(Shape::AfterTheEnd), scaled_up(Shape::Renames));
+}
+
+/// The operator cannot know that fewer are desired, so it waits for the third pod, up to the deadline. Then one of two may
+/// be unavailable.
+#[tokio::test]
+async fn an_owner_of_unknown_kind_that_scales_down_in_the_middle_holds_the_restart_up_to_the_deadline() {
+    let scaled_down = async |shape| {
+        let restart = Restart::begin(shape).await;
+        remaining(&restart.ns, 2).await;
+        restart.owner.scale(2);
+        restart.ns.settled(NAME, "ProgressDeadlineExceeded").await;
+        restart.ns.messages_have(&["Member m has 2 of 3 available"]).await;
+        restart.ends_with(2, 1).await;
+    };
+    join!(scaled_down(Shape::AtOnce), scaled_down(Shape::AfterTheEnd), scaled_down(Shape::Renames));
+}
+
+/// A namespace with a StatefulSet of three pods with these settings, and an operator.
+async fn with_stateful_set(settings: Value, monitor: Value) -> (TestNamespace, Operator) {
+    let ns = TestNamespace::new().await;
+    ns.config_map(NAME, "one").await;
+    ns.workload("statefulsets", 3).await;
+    ns.patch("statefulsets", NAME, json!({"spec": settings})).await;
+    let operator = ns.operator().await;
+    ns.monitor(NAME, monitor).await;
+    (ns, operator)
+}
+
+/// The revision of the template of each pod, by ordinal.
+async fn revisions(ns: &TestNamespace) -> Vec<String> {
+    let mut pods = ns.client.list(&ns.collection("pods")).await.unwrap();
+    pods.sort_by_key(|pod| pod["metadata"]["name"].to_string());
+    pods.iter().map(|pod| pod["metadata"]["labels"]["controller-revision-hash"].to_string()).collect()
+}
+
+async fn edit_template(ns: &TestNamespace) {
+    let template = json!({"metadata": {"annotations": {"example.com/edited": "true"}}});
+    ns.patch("statefulsets", NAME, json!({"spec": {"template": template}})).await;
+    eventually("the edit has been observed", DEADLINE, async || {
+        let set = ns.get("statefulsets", NAME).await;
+        let status = &set["status"];
+        ensure!(status["observedGeneration"] == set["metadata"]["generation"], "{status}");
+        ensure!(status["updateRevision"] != status["currentRevision"], "{status}");
+        Ok(())
+    })
+    .await
+    .unwrap();
+}
+
+#[tokio::test]
+async fn of_a_stateful_set_whose_pods_start_in_order_all_may_go_at_once_and_come_back_in_order() {
+    let (ns, _operator) = with_stateful_set(json!({}), json!({"maxUnavailable": "100%"})).await;
+    assert_eq!(ns.get("statefulsets", NAME).await["spec"]["podManagementPolicy"], "OrderedReady");
+    let (before, history) = (ns.pods(APP).await, history_of(&ns).await);
+    ns.edit(NAME, "two").await;
+    ns.replaced(APP, &before).await;
+    let settled = ns.settled(NAME, "UpToDate").await;
+    assert_eq!(fewest_available(history, &settled).await, Some(0));
+    let mut pods = ns.client.list(&ns.collection("pods")).await.unwrap();
+    pods.sort_by_key(|pod| pod["metadata"]["name"].to_string());
+    let created: Vec<u64> = pods
+        .iter()
+        .map(|pod| pod["metadata"]["creationTimestamp"].as_str().unwrap().chars().filter(char::is_ascii_digit))
+        .map(|digits| digits.collect::<String>().parse().unwrap())
+        .collect();
+    assert!(created.is_sorted(), "{created:?}");
+    assert_eq!(ns.deletions().unwrap(), 3);
+}
+
+#[tokio::test]
+async fn a_restart_rolls_out_a_template_that_waits_but_for_ordinals_below_the_partition() {
+    let partition = json!({"type": "RollingUpdate", "rollingUpdate": {"partition": 3}});
+    for (strategy, rolled_out) in [(partition, 0), (json!({"type": "OnDelete", "rollingUpdate": null}), 3)] {
+        let settings = json!({"updateStrategy": strategy});
+        let (ns, _operator) = with_stateful_set(settings, json!({"maxUnavailable": 1})).await;
+        let (before, old) = (ns.pods(APP).await, revisions(&ns).await);
+        edit_template(&ns).await;
+        assert_eq!(revisions(&ns).await, old);
+        ns.edit(NAME, "two").await;
+        ns.replaced(APP, &before).await;
+        ns.settled(NAME, "UpToDate").await;
+        let now = revisions(&ns).await;
+        assert_eq!(now.iter().zip(&old).filter(|(now, old)| now != old).count(), rolled_out, "{now:?}, {old:?}");
+    }
+}
