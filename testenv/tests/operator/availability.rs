@@ -73,7 +73,7 @@ impl Observer {
     }
 }
 
-fn revision(object: &Value) -> u64 {
+pub(crate) fn revision(object: &Value) -> u64 {
     object["metadata"]["resourceVersion"].as_str().unwrap().parse().unwrap()
 }
 

@@ -191,10 +191,16 @@ async fn a_second_replica_can_be_installed_in_the_middle_of_a_restart() {
     installation.has_restarted_once(&before).await;
 }
 
-/// Returns whether the alert that no replica leads waits to fire.
-async fn is_without_leader(prometheus: &Prometheus) -> anyhow::Result<bool> {
+/// Waits until, of two replicas, the alert that none leads waits to fire, or no longer does.
+async fn alerts(prometheus: &Prometheus, expected: bool) {
     let alert = "ALERTS{alertname=\"ConfigMonitorOperatorWithoutLeader\",alertstate=\"pending\"}";
-    Ok(!prometheus.query(alert).await?.is_empty())
+    eventually("the alert is pending, or over", DEADLINE, async || {
+        ensure!(prometheus.query("configmonitor_leader").await?.len() == 2);
+        ensure!(prometheus.query(alert).await?.is_empty() != expected, "expected: {expected}");
+        Ok(())
+    })
+    .await
+    .unwrap();
 }
 
 #[tokio::test]
@@ -221,21 +227,11 @@ async fn without_the_right_to_leases_no_replica_leads_and_the_alert_says_so_unti
         targets.push((url, json!({"namespace": ns.namespace, "pod": format!("operator-{}", targets.len())})));
     }
     prometheus.scrape(&targets).unwrap();
-    eventually("the alert is pending", DEADLINE, async || {
-        ensure!(prometheus.query("configmonitor_leader").await?.len() == 2 && is_without_leader(&prometheus).await?);
-        Ok(())
-    })
-    .await
-    .unwrap();
+    alerts(&prometheus, true).await;
 
     apply(control_plane, &ns.namespace, "deploy", &["deploy/high-availability"]).await;
     one_leads(&[&replicas[0], &replicas[1]]).await;
-    eventually("the alert is over", DEADLINE, async || {
-        ensure!(prometheus.query("configmonitor_leader").await?.len() == 2 && !is_without_leader(&prometheus).await?);
-        Ok(())
-    })
-    .await
-    .unwrap();
+    alerts(&prometheus, false).await;
 }
 
 #[tokio::test]

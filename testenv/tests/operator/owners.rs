@@ -15,8 +15,12 @@ use tokio::join;
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
 
+use crate::availability::{Observer, revision};
 use crate::rolling::remaining;
 use crate::test_namespace::{TestNamespace, control_plane};
+
+/// The revision of the template that a pod of a StatefulSet has.
+const REVISION: &str = "/metadata/labels/controller-revision-hash";
 
 /// What an owner does about a pod that is being deleted.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -40,7 +44,7 @@ impl PlayedOwner {
         let desired = Arc::new(AtomicUsize::new(replicas));
         let (client, pods, wanted) = (ns.client.clone(), ns.collection("pods"), Arc::clone(&desired));
         let task = tokio::spawn(async move {
-            let mut number = 0;
+            let mut created = 0;
             loop {
                 let listed = client.list(&pods).await.unwrap_or_default();
                 let is_ending = |pod: &Value| !pod["metadata"]["deletionTimestamp"].is_null();
@@ -53,10 +57,10 @@ impl PlayedOwner {
                     let _ = client.delete(&format!("{pods}/{surplus}")).await;
                 }
                 for _ in there.len()..wanted {
-                    let free = (0..).find(|ordinal| !there.contains(&format!("member-{ordinal}"))).unwrap_or_default();
-                    number = if shape == Shape::AfterTheEnd { free } else { number };
-                    let name = format!("member-{number}");
-                    number += 1;
+                    let named = |number| format!("member-{number}");
+                    let from = if shape == Shape::AfterTheEnd { 0 } else { created };
+                    let name = (from..).map(named).find(|name| !there.contains(name)).unwrap_or_default();
+                    created += 1;
                     let owner = json!({"apiVersion": "example.com/v1", "kind": "Member", "name": "m", "uid": "m", "controller": true});
                     let metadata = json!({"name": name, "labels": {"app": NAME}, "ownerReferences": [owner]});
                     let spec = json!({"containers": [{"name": "app", "image": "app"}]});
@@ -81,14 +85,10 @@ impl Drop for PlayedOwner {
     }
 }
 
-/// The history of the pods of a namespace.
-async fn history_of(ns: &TestNamespace) -> History {
-    control_plane().await.history(&[&format!("/registry/pods/{}/", ns.namespace)], Past::default())
-}
-
-/// How many pods were available at the worst, since three were, and up to this version of an object.
+/// How many pods were available at the worst, since three were, and up to this version of an object. [`Observer`]
+/// counts against what owners desire, which these do not say.
 async fn fewest_available(history: History, last: &Value) -> Option<usize> {
-    history.reach(last["metadata"]["resourceVersion"].as_str().unwrap().parse().unwrap()).await.unwrap();
+    history.reach(revision(last)).await.unwrap();
     let (mut available, mut fewest) = (BTreeMap::new(), None);
     for version in history.end().versions() {
         let serves = |pod: &Value| is_ready(pod) && pod["metadata"]["deletionTimestamp"].is_null();
@@ -111,7 +111,7 @@ struct Restart {
 impl Restart {
     async fn begin(shape: Shape) -> Self {
         let ns = TestNamespace::new().await;
-        let history = history_of(&ns).await;
+        let history = control_plane().await.history(&[&format!("/registry/pods/{}/", ns.namespace)], Past::default());
         ns.config_map(NAME, "one").await;
         let owner = PlayedOwner::start(&ns, shape, 3).await;
         let operator = ns.operator().await;
@@ -120,6 +120,14 @@ impl Restart {
         let before = ns.pods(APP).await;
         ns.edit(NAME, "two").await;
         Self { ns, owner, before, history, _operator: operator }
+    }
+
+    /// The same, scaled in the middle of the restart.
+    async fn begin_and_scale(shape: Shape, replicas: usize) -> Self {
+        let restart = Self::begin(shape).await;
+        remaining(&restart.ns, 2).await;
+        restart.owner.scale(replicas);
+        restart
     }
 
     /// The restart ends with so many pods, none of which is old. Once all were available, no fewer than these were.
@@ -133,54 +141,48 @@ impl Restart {
     }
 }
 
+async fn for_each_shape(test: impl AsyncFn(Shape)) {
+    join!(test(Shape::AtOnce), test(Shape::AfterTheEnd), test(Shape::Renames));
+}
+
 #[tokio::test]
 async fn the_pods_of_an_owner_of_unknown_kind_go_one_at_a_time_however_it_creates_others() {
-    let whole = async |shape| Restart::begin(shape).await.ends_with(3, 2).await;
-    join!(whole(Shape::AtOnce), whole(Shape::AfterTheEnd), whole(Shape::Renames));
+    for_each_shape(async |shape| Restart::begin(shape).await.ends_with(3, 2).await).await;
 }
 
 #[tokio::test]
 async fn an_owner_of_unknown_kind_that_scales_up_in_the_middle_is_expected_to_have_the_pods_that_exist() {
-    let scaled_up = async |shape| {
-        let restart = Restart::begin(shape).await;
-        remaining(&restart.ns, 2).await;
-        restart.owner.scale(4);
-        restart.ends_with(4, 2).await;
-    };
-    join!(scaled_up(Shape::AtOnce), scaled_up(Shape::AfterTheEnd), scaled_up(Shape::Renames));
+    for_each_shape(async |shape| Restart::begin_and_scale(shape, 4).await.ends_with(4, 2).await).await;
 }
 
 /// The operator cannot know that fewer are desired, so it waits for the third pod, up to the deadline. Then one of two may
 /// be unavailable.
 #[tokio::test]
 async fn an_owner_of_unknown_kind_that_scales_down_in_the_middle_holds_the_restart_up_to_the_deadline() {
-    let scaled_down = async |shape| {
-        let restart = Restart::begin(shape).await;
-        remaining(&restart.ns, 2).await;
-        restart.owner.scale(2);
+    for_each_shape(async |shape| {
+        let restart = Restart::begin_and_scale(shape, 2).await;
         restart.ns.settled(NAME, "ProgressDeadlineExceeded").await;
         restart.ns.messages_have(&["Member m has 2 of 3 available"]).await;
         restart.ends_with(2, 1).await;
-    };
-    join!(scaled_down(Shape::AtOnce), scaled_down(Shape::AfterTheEnd), scaled_down(Shape::Renames));
+    })
+    .await;
 }
 
-/// A namespace with a StatefulSet of three pods with these settings, and an operator.
-async fn with_stateful_set(settings: Value, monitor: Value) -> (TestNamespace, Operator) {
-    let ns = TestNamespace::new().await;
-    ns.config_map(NAME, "one").await;
+/// An observed namespace with a StatefulSet of three pods with these settings, and an operator.
+async fn with_stateful_set(settings: Value, monitor: Value) -> (TestNamespace, Observer, Operator) {
+    let (ns, observer) = TestNamespace::observed(0).await;
     ns.workload("statefulsets", 3).await;
     ns.patch("statefulsets", NAME, json!({"spec": settings})).await;
     let operator = ns.operator().await;
     ns.monitor(NAME, monitor).await;
-    (ns, operator)
+    (ns, observer, operator)
 }
 
-/// The revision of the template of each pod, by ordinal.
-async fn revisions(ns: &TestNamespace) -> Vec<String> {
+/// A text of each pod, by ordinal.
+async fn of_pods(ns: &TestNamespace, path: &str) -> Vec<String> {
     let mut pods = ns.client.list(&ns.collection("pods")).await.unwrap();
     pods.sort_by_key(|pod| pod["metadata"]["name"].to_string());
-    pods.iter().map(|pod| pod["metadata"]["labels"]["controller-revision-hash"].to_string()).collect()
+    pods.iter().map(|pod| pod.pointer(path).and_then(Value::as_str).unwrap().to_owned()).collect()
 }
 
 async fn edit_template(ns: &TestNamespace) {
@@ -199,20 +201,14 @@ async fn edit_template(ns: &TestNamespace) {
 
 #[tokio::test]
 async fn of_a_stateful_set_whose_pods_start_in_order_all_may_go_at_once_and_come_back_in_order() {
-    let (ns, _operator) = with_stateful_set(json!({}), json!({"maxUnavailable": "100%"})).await;
+    let (ns, observer, _operator) = with_stateful_set(json!({}), json!({"maxUnavailable": "100%"})).await;
     assert_eq!(ns.get("statefulsets", NAME).await["spec"]["podManagementPolicy"], "OrderedReady");
-    let (before, history) = (ns.pods(APP).await, history_of(&ns).await);
+    let before = ns.pods(APP).await;
     ns.edit(NAME, "two").await;
     ns.replaced(APP, &before).await;
     let settled = ns.settled(NAME, "UpToDate").await;
-    assert_eq!(fewest_available(history, &settled).await, Some(0));
-    let mut pods = ns.client.list(&ns.collection("pods")).await.unwrap();
-    pods.sort_by_key(|pod| pod["metadata"]["name"].to_string());
-    let created: Vec<u64> = pods
-        .iter()
-        .map(|pod| pod["metadata"]["creationTimestamp"].as_str().unwrap().chars().filter(char::is_ascii_digit))
-        .map(|digits| digits.collect::<String>().parse().unwrap())
-        .collect();
+    assert_eq!(observer.end(&settled).await.most_missing(), 3);
+    let created = of_pods(&ns, "/metadata/creationTimestamp").await;
     assert!(created.is_sorted(), "{created:?}");
     assert_eq!(ns.deletions().unwrap(), 3);
 }
@@ -222,14 +218,14 @@ async fn a_restart_rolls_out_a_template_that_waits_but_for_ordinals_below_the_pa
     let partition = json!({"type": "RollingUpdate", "rollingUpdate": {"partition": 3}});
     for (strategy, rolled_out) in [(partition, 0), (json!({"type": "OnDelete", "rollingUpdate": null}), 3)] {
         let settings = json!({"updateStrategy": strategy});
-        let (ns, _operator) = with_stateful_set(settings, json!({"maxUnavailable": 1})).await;
-        let (before, old) = (ns.pods(APP).await, revisions(&ns).await);
+        let (ns, _, _operator) = with_stateful_set(settings, json!({"maxUnavailable": 1})).await;
+        let (before, old) = (ns.pods(APP).await, of_pods(&ns, REVISION).await);
         edit_template(&ns).await;
-        assert_eq!(revisions(&ns).await, old);
+        assert_eq!(of_pods(&ns, REVISION).await, old);
         ns.edit(NAME, "two").await;
         ns.replaced(APP, &before).await;
         ns.settled(NAME, "UpToDate").await;
-        let now = revisions(&ns).await;
+        let now = of_pods(&ns, REVISION).await;
         assert_eq!(now.iter().zip(&old).filter(|(now, old)| now != old).count(), rolled_out, "{now:?}, {old:?}");
     }
 }
