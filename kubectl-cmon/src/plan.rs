@@ -217,7 +217,7 @@ fn without_gates(premise: &Premise) -> Premise {
 fn without_budget(premise: Premise) -> Premise {
     let mut all = premise;
     let spec = &mut all.monitor["spec"];
-    remove(spec, &["maxUnavailableTotal", "maxSurge", "canary"]);
+    remove(spec, &["maxUnavailableTotal", "maxSurge", "restartLast", "canary"]);
     spec["maxUnavailable"] = json!("100%");
     all
 }

@@ -5,8 +5,20 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+/// A label selector as Kubernetes has it. Without a term it selects every object.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct LabelSelector {
+    /// The labels that an object must have.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub match_labels: BTreeMap<String, String>,
+    /// Further requirements on the labels of an object.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub match_expressions: Vec<LabelSelectorRequirement>,
+}
+
 /// A requirement on one label. A pod must meet all requirements of a selector.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct LabelSelectorRequirement {
     /// The key of the label.
     pub key: String,
@@ -18,7 +30,7 @@ pub struct LabelSelectorRequirement {
 }
 
 /// The relation between a label and the values of a requirement.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum LabelSelectorOperator {
     /// The label has one of the values.
     In,
@@ -37,13 +49,7 @@ pub(crate) enum OwnerSelector {
     /// `{"app": "web"}`
     Labels(BTreeMap<String, String>),
     /// `{"matchLabels": {"app": "web"}}`
-    #[serde(rename_all = "camelCase")]
-    Terms {
-        #[serde(default)]
-        match_labels: BTreeMap<String, String>,
-        #[serde(default)]
-        match_expressions: Vec<LabelSelectorRequirement>,
-    },
+    Terms(LabelSelector),
 }
 
 impl OwnerSelector {
@@ -52,15 +58,40 @@ impl OwnerSelector {
     pub(crate) fn to_query(&self) -> Option<String> {
         let query = match self {
             Self::Labels(labels) => to_query(labels, &[]),
-            Self::Terms { match_labels, match_expressions } => to_query(match_labels, match_expressions),
+            Self::Terms(selector) => selector.to_query(),
         };
         Some(query).filter(|query| !query.is_empty())
     }
 }
 
-/// The query parameter `labelSelector`. Valid keys and values need no escaping there.
-#[must_use]
-pub(crate) fn to_query(labels: &BTreeMap<String, String>, expressions: &[LabelSelectorRequirement]) -> String {
+impl LabelSelector {
+    /// Returns whether the selector selects an object with these labels.
+    #[must_use]
+    pub fn matches(&self, labels: &BTreeMap<String, String>) -> bool {
+        self.match_labels.iter().all(|(key, value)| labels.get(key) == Some(value))
+            && self.match_expressions.iter().all(|requirement| requirement.is_met_by(labels))
+    }
+
+    /// Formats the selector as the query parameter `labelSelector`. Valid keys and values need no escaping there.
+    #[must_use]
+    pub fn to_query(&self) -> String {
+        to_query(&self.match_labels, &self.match_expressions)
+    }
+}
+
+impl LabelSelectorRequirement {
+    fn is_met_by(&self, labels: &BTreeMap<String, String>) -> bool {
+        let Self { key, operator, values } = self;
+        match operator {
+            LabelSelectorOperator::In => labels.get(key).is_some_and(|value| values.contains(value)),
+            LabelSelectorOperator::NotIn => labels.get(key).is_none_or(|value| !values.contains(value)),
+            LabelSelectorOperator::Exists => labels.contains_key(key),
+            LabelSelectorOperator::DoesNotExist => !labels.contains_key(key),
+        }
+    }
+}
+
+fn to_query(labels: &BTreeMap<String, String>, expressions: &[LabelSelectorRequirement]) -> String {
     let labels = labels.iter().map(|(key, value)| format!("{key}={value}"));
     let all: Vec<String> = labels.chain(expressions.iter().map(ToString::to_string)).collect();
     all.join(",")

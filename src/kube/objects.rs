@@ -164,7 +164,7 @@ pub(crate) struct HandedOver {
 #[serde(from = "PodAnswer")]
 pub struct PodIdentity(pub(crate) Uid);
 
-/// A pod. Labels are not kept, as there may be many pods.
+/// A pod. Its labels are not kept, as there may be many pods.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(from = "PodAnswer")]
 pub struct Pod {
@@ -183,6 +183,8 @@ pub struct Pod {
     pub(crate) handed_over: Option<Arc<HandedOver>>,
     /// Whether its ReplicaSet deletes it before other ready ones.
     pub(crate) goes_first: bool,
+    /// Whether `spec.restartLast` of the ConfigMonitor for which the pod was read selects it.
+    pub(crate) goes_last: bool,
     /// Whether the pod mirrors a static pod, which only its kubelet can restart.
     pub(crate) mirror: bool,
     /// Whether the pod has succeeded or failed.
@@ -595,6 +597,7 @@ impl<S: Default> From<PodAnswer<S>> for Pod {
             controller,
             handed_over,
             goes_first: metadata.annotations.deletion_cost.as_deref() == Some(LOWEST_COST),
+            goes_last: false,
             mirror: metadata.annotations.mirror.is_some(),
             finished: matches!(status.phase.as_str(), "Succeeded" | "Failed"),
             ready_since: ready.map(|ready| ready.last_transition_time.unwrap_or(metadata.creation_timestamp)),
@@ -736,6 +739,7 @@ mod tests {
                 controller: None,
                 handed_over: None,
                 goes_first: false,
+                goes_last: false,
                 mirror: false,
                 finished: false,
                 ready_since: None,

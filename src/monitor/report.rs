@@ -11,6 +11,7 @@ use super::discover::MAX_SOURCES;
 use super::hold::Hold;
 use super::notice::Notice;
 use super::reason::{Holds, Reason};
+use super::restart::last::Waiting;
 use super::restart::plan::Skipped;
 use super::restart::standing::{CanaryStanding, Move, Standing, Unsettled};
 use super::selector::Selector;
@@ -105,12 +106,20 @@ impl Progress {
             let until = until.map_or(String::new(), |until| format!(" until {until}"));
             progress.details.push(format!("canary: {} must stay available{until}", count(pods)));
         }
-        // Without a canary, only a budget keeps a pass from deleting the pods that wait.
-        if standing.waiting > standing.unstartable.len()
+        // Without a canary, only a budget keeps a pass from deleting the others of the pods that wait.
+        if standing.waiting > standing.unstartable.len() + standing.last.count()
             && standing.canary.is_none()
             && matches!(standing.next, Move::Wait(_))
         {
             progress.details.push("the budget allows no further deletion".to_owned());
+        }
+        match &standing.last {
+            Waiting::None => {}
+            Waiting::Last(pods) => progress.add("last by spec.restartLast: ", pods.iter().copied()),
+            Waiting::UntilOneIs(pod) => {
+                let why = "as no pod has the labels of spec.restartLast";
+                progress.details.push(format!("{pod} waits, {why}"));
+            }
         }
         progress.add("handed over: ", standing.handed_over.iter().copied());
         let obstacles = standing.obstacles.iter().map(|(pod, why)| format!("{pod} ({})", <&str>::from(*why)));

@@ -5,57 +5,57 @@
 
 use std::collections::BTreeMap;
 
-use crate::kube::labels::LabelSelectorOperator::{DoesNotExist, Exists, In, NotIn};
-use crate::kube::labels::{LabelSelectorRequirement, to_query};
+use crate::kube::labels::{LabelSelector, LabelSelectorRequirement};
 use crate::kube::names::{is_label_key, is_label_value};
 
 /// A label selector. It has at least one label, because an empty selector matches every pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Selector {
-    labels: BTreeMap<String, String>,
-    /// The expressions in the order of the spec, with sorted values.
-    expressions: Vec<LabelSelectorRequirement>,
-}
+pub struct Selector(LabelSelector);
 
 impl Selector {
     /// Checks the labels and the expressions.
     ///
     /// # Errors
     /// What is wrong, for the author of the spec.
-    pub fn new(
-        labels: BTreeMap<String, String>,
-        mut expressions: Vec<LabelSelectorRequirement>,
-    ) -> Result<Self, String> {
+    pub fn new(labels: BTreeMap<String, String>, expressions: Vec<LabelSelectorRequirement>) -> Result<Self, String> {
         if labels.is_empty() {
             return Err("spec.podSelector is empty and would select every pod; name at least one label".to_owned());
         }
-        for (key, value) in &labels {
-            check("podSelector", key, std::slice::from_ref(value))?;
-        }
-        for expression in &mut expressions {
-            check("podSelectorExpressions", &expression.key, &expression.values)?;
-            expression.values.sort();
-            expression.values.dedup();
-        }
-        Ok(Self { labels, expressions })
+        let selector = LabelSelector { match_labels: labels, match_expressions: expressions };
+        checked(selector, ["podSelector", "podSelectorExpressions"]).map(Self)
     }
 
     /// Returns whether the selector selects an object with these labels.
     pub fn matches(&self, labels: &BTreeMap<String, String>) -> bool {
-        let meets = |LabelSelectorRequirement { key, operator, values }: &LabelSelectorRequirement| match operator {
-            In => labels.get(key).is_some_and(|value| values.contains(value)),
-            NotIn => labels.get(key).is_none_or(|value| !values.contains(value)),
-            Exists => labels.contains_key(key),
-            DoesNotExist => !labels.contains_key(key),
-        };
-        self.labels.iter().all(|(key, value)| labels.get(key) == Some(value)) && self.expressions.iter().all(meets)
+        self.0.matches(labels)
     }
 
     /// Formats the selector as the query parameter `labelSelector`. Checked keys and values contain no character with a
     /// meaning there.
     pub fn to_query(&self) -> String {
-        to_query(&self.labels, &self.expressions)
+        self.0.to_query()
     }
+}
+
+/// Checks `spec.restartLast`: it has a term.
+pub(crate) fn last(selector: LabelSelector) -> Result<LabelSelector, String> {
+    if selector == LabelSelector::default() {
+        return Err("spec.restartLast is empty; name a label, or leave it out".to_owned());
+    }
+    checked(selector, ["restartLast.matchLabels", "restartLast.matchExpressions"])
+}
+
+/// Checks a selector with its labels and expressions in these fields. Its expressions keep their order, with sorted values.
+fn checked(mut selector: LabelSelector, [labels, expressions]: [&str; 2]) -> Result<LabelSelector, String> {
+    for (key, value) in &selector.match_labels {
+        check(labels, key, std::slice::from_ref(value))?;
+    }
+    for expression in &mut selector.match_expressions {
+        check(expressions, &expression.key, &expression.values)?;
+        expression.values.sort();
+        expression.values.dedup();
+    }
+    Ok(selector)
 }
 
 fn check(field: &str, key: &str, values: &[String]) -> Result<(), String> {
@@ -71,7 +71,7 @@ fn check(field: &str, key: &str, values: &[String]) -> Result<(), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kube::labels::LabelSelectorOperator;
+    use crate::kube::labels::LabelSelectorOperator::{self, DoesNotExist, Exists, In, NotIn};
     use proptest::prelude::*;
 
     fn labels(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {

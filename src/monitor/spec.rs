@@ -12,10 +12,10 @@ use strum::IntoStaticStr;
 use super::MAX_SPEC_BYTES;
 use super::content::Kind;
 use super::discover::{Discover, DiscoverSpec};
-use super::selector::Selector;
+use super::selector::{self, Selector};
 use super::source::{self, Origin, Source, SourceName, SourceSpec};
 use super::window::{self, Window, WindowSpec};
-use crate::kube::labels::LabelSelectorRequirement;
+use crate::kube::labels::{LabelSelector, LabelSelectorRequirement};
 
 /// The spec as written. See `crd.yml` for what each field means, and for the limits, which the API server checks.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -56,6 +56,9 @@ pub struct Spec {
     /// How many pods of a Deployment may be handed over at a time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_surge: Option<IntOrString>,
+    /// Which pods go after all others.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub restart_last: Option<LabelSelector>,
     /// When restarts may begin. Empty: always.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub windows: Vec<WindowSpec>,
@@ -155,6 +158,8 @@ pub struct Policy {
     pub(crate) max_unavailable: Option<MaxUnavailable>,
     /// Absent: pods are not handed over.
     pub(crate) max_surge: Option<MaxSurge>,
+    /// Absent: no pod has to wait for others.
+    pub(crate) restart_last: Option<LabelSelector>,
     /// Empty: restarts may always begin.
     pub(crate) windows: Vec<Window>,
     /// Zero: the guard against loops applies.
@@ -250,6 +255,7 @@ impl Policy {
             quiet_period: seconds(spec.quiet_period_seconds.unwrap_or(3)),
             max_unavailable,
             max_surge,
+            restart_last: spec.restart_last.map(selector::last).transpose()?,
             windows: window::windows(&spec.windows)?,
             min_interval: seconds(spec.min_interval_seconds.unwrap_or(0)),
             canary: spec.canary.map(canary).transpose()?,
@@ -267,6 +273,11 @@ impl Policy {
         let named = self.sources.iter().filter(|source| source.origin == Origin::Named);
         let (sources, unwatched) = (named.cloned().collect(), BTreeSet::new());
         Self { sources, surplus: None, unwatched, why_rarely: None, ..self.clone() }
+    }
+
+    /// Returns whether it depends on the desired replicas of the owners which pods may go.
+    pub(crate) fn counts_owners(&self) -> bool {
+        self.max_unavailable.is_some() || self.restart_last.is_some()
     }
 
     /// The sources in short, for a column and for messages.
@@ -441,6 +452,11 @@ mod tests {
                 "canary.pods: \"x\"",
             ),
             (format!(r#"{{"configMap":"a",{selector},"gracePeriodSeconds":0}}"#), "cannot be decoded"),
+            (format!(r#"{{"configMap":"a",{selector},"restartLast":{{}}}}"#), "restartLast is empty"),
+            (
+                format!(r#"{{"configMap":"a",{selector},"restartLast":{{"matchLabels":{{"a b":"c"}}}}}}"#),
+                "restartLast.matchLabels",
+            ),
         ] {
             let error = policy(&spec).expect_err(&spec);
             assert!(error.contains(about), "{spec}: {error}");

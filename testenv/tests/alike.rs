@@ -345,9 +345,11 @@ impl Simulated {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
         let pace = Pace { creation: NEVER, readiness: NEVER, termination: NEVER };
         let (skew, lag, nodes) = (0, 0, 0);
-        let (min_ready, status_lag, secret, optional) = (0, 0, false, false);
+        let (min_ready, status_lag) = (0, 0);
+        let [secret, optional, leads] = [false; 3];
         let (owners, references) = (Owners::Usual, References::Both);
-        let setting = Setting { owners, pace, skew, lag, nodes, min_ready, status_lag, references, secret, optional };
+        let setting =
+            Setting { owners, pace, skew, lag, nodes, min_ready, status_lag, references, secret, optional, leads };
         let (cluster, client) = runtime.block_on(async {
             let cluster = Cluster::new(ClusterState::new(vec![spec()], setting, Network::new(1, 500, 4)));
             let life = cluster.state().network.begin_life(Process::First);

@@ -104,7 +104,7 @@ fn is_baked(
 
 /// Returns whether the restart replaces a pod that is in its lists. A revert spares what was there before the content
 /// left.
-fn is_replaced(ledger: &Ledger, pod: &PodRecord, begun: &Restart) -> bool {
+pub(crate) fn is_replaced(ledger: &Ledger, pod: &PodRecord, begun: &Restart) -> bool {
     let selection = Selection::parse(begun.pod_selector.as_deref());
     let list = |version: &Option<String>| ledger.list(version.as_ref()?);
     let is_spared = |change: &Change| {

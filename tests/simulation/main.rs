@@ -16,6 +16,7 @@ mod examples;
 mod exceptions;
 mod interruptions;
 mod labels;
+mod last;
 mod log;
 mod plans;
 mod player;
@@ -83,7 +84,7 @@ const RULES: [(&str, Rule); 17] = [
     ("a discovered source is forgotten only once it is gone", a_discovered_source_is_forgotten_only_once_it_is_gone),
 ];
 
-const DELETION_RULES: [(&str, DeletionRule); 14] = [
+const DELETION_RULES: [(&str, DeletionRule); 15] = [
     ("the intent comes first", the_intent_comes_first),
     ("nothing is deleted for a deleted ConfigMonitor", nothing_is_deleted_for_a_deleted_config_monitor),
     ("nothing restarts without a change of content", nothing_restarts_without_a_change_of_content),
@@ -97,6 +98,7 @@ const DELETION_RULES: [(&str, DeletionRule); 14] = [
     ("nothing is deleted within the quiet period", nothing_is_deleted_within_the_quiet_period),
     ("nothing is deleted during an interruption", interruptions::nothing_is_deleted_during_an_interruption),
     ("the canaries go first", canaries::the_canaries_go_first),
+    ("the last pods go last", last::the_last_pods_go_last),
     ("nothing is deleted after a canary has failed", canaries::nothing_is_deleted_after_a_canary_has_failed),
 ];
 

@@ -17,7 +17,7 @@ use simulated_cluster::processes::{kill, start, stop};
 use simulated_cluster::state::{ClusterState, Monitor, Setting, name_of};
 use tokio::time::{sleep, timeout};
 
-use crate::story::{Edit, Move, PodCount, Pods, Story, Windows};
+use crate::story::{Edit, Last, Move, PodCount, Pods, Story, Windows};
 
 /// Nothing must move for this long, in milliseconds, before a story is over.
 const SETTLED_FOR: u64 = 45_000;
@@ -184,8 +184,10 @@ impl<'a> Player<'a> {
         let mut network = Network::new(story.seed, story.page, story.deletions);
         network.lease = story.replicas.then(Lease::default);
         (network.namespaces, network.surges) = (story.namespaces, story.surges);
-        let Story { owners, pace, skew, lag, nodes, min_ready, status_lag, references, secret, optional, .. } = *story;
-        let setting = Setting { owners, pace, skew, lag, nodes, min_ready, status_lag, references, secret, optional };
+        let Story { owners, pace, skew, lag, nodes, min_ready, status_lag, references, .. } = *story;
+        let Story { secret, optional, leads, .. } = *story;
+        let setting =
+            Setting { owners, pace, skew, lag, nodes, min_ready, status_lag, references, secret, optional, leads };
         let cluster = Cluster::new(ClusterState::new(specs.collect(), setting, network));
         tokio::spawn(Arc::clone(&cluster).live());
         let last_content = CONFIG_MAPS.map(|config_map| (config_map, [Some('a'); 2])).into();
@@ -267,6 +269,8 @@ impl Player<'_> {
                 monitor.into_iter().for_each(|monitor| state.ask(monitor, value));
             }
             Move::Relabel(nth, tier) => state.relabel(nth, tier),
+            Move::Lead(nth) => state.lead(nth),
+            Move::LetElect(holds) => state.let_elect(holds),
             Move::NewPodsStayUnready(holds) => state.keep_new_pods_unready(holds),
             Move::RejectPods(pods) => state.rejected = pods,
             Move::PodsKeepTerminating(holds) => state.keep_pods_terminating(holds),
@@ -321,6 +325,7 @@ impl Player<'_> {
             Edit::MaxSurge(Some(_)) if spec.canary.is_some() => {}
             Edit::Canary(Some(_)) if spec.max_surge.is_some() => {}
             Edit::MaxSurge(most) => spec.max_surge = most.map(PodCount::in_spec),
+            Edit::RestartLast(last) => spec.restart_last = last.in_spec(),
             Edit::MinReady(seconds) => spec.min_ready_seconds = Some(seconds),
             Edit::Windows(windows) => spec.windows = windows.in_spec(),
             Edit::MinInterval(seconds) => spec.min_interval_seconds = Some(seconds),
@@ -343,6 +348,7 @@ impl Player<'_> {
             Move::DisruptionBudgets([None; 2]),
             Move::LabelNamespace(true),
             Move::LetSurge(true),
+            Move::LetElect(self.story.leads),
         ] {
             self.make(one).await;
         }
@@ -350,6 +356,10 @@ impl Player<'_> {
             self.cluster.state().create_monitor_again(monitor);
             self.edit_spec(monitor, Edit::Invalidate(false));
             self.edit_spec(monitor, Edit::Suspend(false));
+            // Of pods none of which may ever be the last, one would wait for good.
+            if self.selected[monitor] != Pods::All || !self.has_leader_last(monitor) {
+                self.edit_spec(monitor, Edit::RestartLast(Last::Nobody));
+            }
             let named = |state: &ClusterState| {
                 state.monitor_by_name(&name_of(monitor)).map(|it| state.monitors[it].spec.clone())
             };
@@ -389,6 +399,12 @@ impl Player<'_> {
                 record_end(&mut state, monitor, is_settled);
             }
         }
+    }
+
+    fn has_leader_last(&self, monitor: usize) -> bool {
+        let state = self.cluster.state();
+        let spec = state.monitor_by_name(&name_of(monitor)).map(|it| &state.monitors[it].spec);
+        spec.is_some_and(|spec| spec.restart_last == Last::Leader.in_spec())
     }
 
     /// Waits until everything is settled and nothing is written or deleted any more. Returns false on a timeout.

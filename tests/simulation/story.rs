@@ -1,14 +1,16 @@
 //! A story: how the cluster begins, and a list of moves. It prints as the code that plays it.
 
+use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 
+use configmonitor_operator::kube::labels::{LabelSelector, LabelSelectorOperator, LabelSelectorRequirement};
 use configmonitor_operator::monitor::spec::IntOrString;
 use configmonitor_operator::monitor::window::WindowSpec;
 use fastrand::Rng;
 
 use simulated_cluster::content::CONFIG_MAPS;
 use simulated_cluster::network::{Fate, Process, RequestKind, Served, WatchFault, Watched};
-use simulated_cluster::state::{Owners, Pace, References};
+use simulated_cluster::state::{LEADER, Owners, Pace, ROLE, References};
 
 /// The selected pods.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,6 +73,31 @@ impl Windows {
     }
 }
 
+/// The pods that go last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Last {
+    Nobody,
+    /// The one that leads the others.
+    Leader,
+    /// Those of a tier. Their owners have given them this label.
+    Back,
+}
+
+impl Last {
+    pub(crate) fn in_spec(self) -> Option<LabelSelector> {
+        let expression = |key: &str, operator, values: &[&str]| {
+            let values = values.iter().map(|value| (*value).to_owned()).collect();
+            LabelSelectorRequirement { key: key.to_owned(), operator, values }
+        };
+        let (match_labels, match_expressions) = match self {
+            Self::Nobody => return None,
+            Self::Leader => ([(ROLE.to_owned(), LEADER.to_owned())].into(), Vec::new()),
+            Self::Back => (BTreeMap::new(), vec![expression("tier", LabelSelectorOperator::In, &["back"])]),
+        };
+        Some(LabelSelector { match_labels, match_expressions })
+    }
+}
+
 /// One event of a story.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Move {
@@ -98,6 +125,10 @@ pub(crate) enum Move {
     LoseReadiness(usize, Option<u64>),
     /// Sets or removes the label `tier` of a pod.
     Relabel(usize, Option<&'static str>),
+    /// Lets a pod lead the others. 0 is the youngest pod.
+    Lead(usize),
+    /// Whether the pods agree on a leader when there is none. If not, none leads.
+    LetElect(bool),
     NewPodsStayUnready(bool),
     PodsKeepTerminating(bool),
     /// The kubelets reject this many of the next pods.
@@ -144,6 +175,7 @@ pub(crate) enum Edit {
     MaxUnavailable(Option<PodCount>),
     MaxTotal(Option<PodCount>),
     MaxSurge(Option<PodCount>),
+    RestartLast(Last),
     MinReady(u32),
     Deadline(u32),
     Windows(Windows),
@@ -184,6 +216,8 @@ pub(crate) struct Story {
     pub(crate) namespaces: Served,
     /// Whether the processes hand pods over.
     pub(crate) surges: bool,
+    /// Whether one of the pods leads the others.
+    pub(crate) leads: bool,
     pub(crate) references: References,
     /// Whether the second ConfigMap is a Secret.
     pub(crate) secret: bool,
@@ -213,6 +247,7 @@ impl Story {
             status_lag: 0,
             namespaces: Served::One,
             surges: false,
+            leads: false,
             references: References::Both,
             secret: false,
             optional: false,
@@ -243,6 +278,8 @@ struct Author {
     labelled: bool,
     /// Whether pods are handed over.
     surges: bool,
+    /// Whether one of the pods leads the others.
+    leads: bool,
     /// Whether pods refer to different ConfigMaps.
     refers: bool,
 }
@@ -441,6 +478,8 @@ impl Author {
             moves.push(Move::Spec(monitor, self.max_surge()));
             moves.push(Move::Spec(monitor, Edit::MaxUnavailable(self.one_of(&[None, None, Some(PodCount::Pods(1))]))));
         }
+        let in_order = if self.leads { 0..self.monitors } else { 0..0 };
+        moves.extend(in_order.map(|monitor| Move::Spec(monitor, self.last())));
         let referring = if self.refers { 0..self.monitors } else { 0..0 };
         for monitor in referring {
             moves.push(Move::Spec(monitor, Edit::Referring(self.one_of(&[true, true, false]))));
@@ -477,6 +516,21 @@ impl Author {
         }
     }
 
+    /// Returns a move about the pods that go last.
+    fn about_the_last(&mut self) -> Move {
+        match self.rng.u8(..8) {
+            0..4 => Move::Lead(self.rng.usize(..6)),
+            4 => Move::LetElect(false),
+            5 => Move::LetElect(true),
+            6 => Move::Relabel(self.rng.usize(..9), self.one_of(&[None, Some("front"), Some("back")])),
+            _ => Move::Spec(self.rng.usize(..self.monitors), self.last()),
+        }
+    }
+
+    fn last(&mut self) -> Edit {
+        Edit::RestartLast(self.one_of(&[Last::Nobody, Last::Leader, Last::Leader, Last::Leader, Last::Back]))
+    }
+
     fn max_surge(&mut self) -> Edit {
         let some = [None, Some(PodCount::Pods(1)), Some(PodCount::Pods(2)), Some(PodCount::Percent("40%"))];
         Edit::MaxSurge(self.one_of(&some))
@@ -485,6 +539,9 @@ impl Author {
     fn any(&mut self) -> Move {
         if self.surges && self.rng.u8(..6) == 0 {
             return self.about_surge();
+        }
+        if self.leads && self.rng.u8(..5) == 0 {
+            return self.about_the_last();
         }
         if self.refers && self.rng.u8(..20) == 0 {
             let edit = match self.rng.u8(..4) {
@@ -526,6 +583,7 @@ pub(crate) fn story(seed: u64) -> Story {
         optional,
         labelled: false,
         surges: false,
+        leads: false,
         refers: false,
         rng,
     };
@@ -548,6 +606,7 @@ pub(crate) fn story(seed: u64) -> Story {
     };
     author.labelled = namespaces == Served::Labelled;
     author.surges = author.rng.u8(..4) == 0;
+    author.leads = author.rng.u8(..4) == 0;
     author.refers = author.rng.u8(..4) == 0;
     let references = match author.refers {
         true => author.one_of(&[References::ByOwner, References::ByPod, References::ByKey]),
@@ -569,6 +628,7 @@ pub(crate) fn story(seed: u64) -> Story {
         status_lag,
         namespaces,
         surges: author.surges,
+        leads: author.leads,
         references,
         secret,
         optional,

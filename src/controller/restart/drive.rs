@@ -165,8 +165,8 @@ impl Drive<'_, '_> {
         let (context, policy, began) = (self.step.context, self.step.policy, timer_now());
         let (states, failure) = owners::read_states(&context.client, policy, queries).await;
         match failure {
-            // With a budget a failed read fails the step, so a success says nothing about the deletions.
-            None if policy.max_unavailable.is_some() => {}
+            // If owners count, a failed read fails the step, so a success says nothing about the deletions.
+            None if policy.counts_owners() => {}
             None => self.record_success(),
             Some(error) if !self.watched.machine.tolerates(&error) => return Err(error),
             Some(error) => {

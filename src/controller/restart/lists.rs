@@ -89,9 +89,9 @@ impl Planner<'_> {
         let is_listed = restart.lists_mut().any(|list| list.is_some());
         self.add_lists(restart, &mut lists).await?;
         // A list that another keeper made since the GET is closer to the GET, and so says better which pods are old, but
-        // of a list from long ago, some may not be selected any more. A budget counts the pods that exist now, and
+        // of a list from long ago, some may not be selected any more. What counts owners counts the pods that exist now, and
         // a request without a change is for all of them.
-        let may_share = !is_listed && restart.request.is_none() && policy.max_unavailable.is_none();
+        let may_share = !is_listed && restart.request.is_none() && !policy.counts_owners();
         let now = timer_now();
         let not_before = if may_share { came.max(now.checked_sub(SHARED_FOR).unwrap_or(came)) } else { now };
         let (listing, interest) = list_pods(self.context, policy, scope, not_before).await?;
@@ -220,8 +220,10 @@ pub(super) async fn list_pods(
     scope: &Scope,
     not_before: Instant,
 ) -> Result<(Arc<Listing>, ListInterest), Error> {
-    let interest = context.shared.lists.interest(&policy.selector.to_query());
-    let list = |before| Listing::make(&context.client, &context.shared, selected(policy), scope, before);
+    let last = &policy.restart_last;
+    let interest = context.shared.lists.interest(&(policy.selector.to_query(), last.clone()));
+    let list =
+        |before| Listing::make(&context.client, &context.shared, (selected(policy), last.clone()), scope, before);
     let listing = interest.ask(context.client.stop(), not_before, scope, list).await?;
     Ok((listing, interest))
 }

@@ -13,6 +13,7 @@ use crate::controller::clock::timer_now;
 use crate::controller::limits::WatchPermit;
 use crate::kube::client::Client;
 use crate::kube::error::Error;
+use crate::kube::labels::LabelSelector;
 use crate::kube::list::Selection;
 use crate::kube::objects::{LabelledPod, Labels, Owner, Pod, WholePod};
 use crate::kube::watch::{Event, watch_from};
@@ -24,8 +25,11 @@ pub(crate) const MAX_LAG: usize = 1_000;
 /// The maximum number of events kept after every listener has received them, for listeners that start later.
 const KEPT_EVENTS: usize = 100;
 
-/// The lists in which keepers are interested, by label selector, and for a scope.
-pub(crate) type Lists = Requests<String, Scope, Arc<Listing>>;
+/// The label selector of a list, and that of the pods that go last.
+type Key = (String, Option<LabelSelector>);
+
+/// The lists in which keepers are interested, for a scope.
+pub(crate) type Lists = Requests<Key, Scope, Arc<Listing>>;
 
 pub(crate) type ListInterest = Interest<Scope, Arc<Listing>>;
 
@@ -50,13 +54,14 @@ struct Feed {
     /// A client of the process: the watch continues when one keeper stops.
     client: Client,
     selection: Selection,
+    last: Option<LabelSelector>,
     from: ResourceVersion,
     log: Mutex<Log>,
     /// Locked by the listener that waits for the next event on behalf of all.
     watch: tokio::sync::Mutex<Option<PodEvents>>,
 }
 
-type PodEvents = Pin<Box<dyn Stream<Item = Result<Event<Pod>, Error>> + Send>>;
+type PodEvents = Pin<Box<dyn Stream<Item = Result<Event<LabelledPod>, Error>> + Send>>;
 
 #[derive(Default)]
 struct Log {
@@ -90,7 +95,7 @@ impl Listing {
     pub(crate) async fn make(
         client: &Client,
         shared: &Shared,
-        selection: Selection,
+        (selection, last): (Selection, Option<LabelSelector>),
         scope: &Scope,
         before: Option<Arc<Self>>,
     ) -> Result<Arc<Self>, Error> {
@@ -101,6 +106,7 @@ impl Listing {
         let mut overlap = shared.selectors.overlap(selection.labels.as_deref().unwrap_or_default());
         let mut take = |mut pod: Pod, labels: &Labels| {
             overlap.see(labels);
+            pod.goes_last = goes_last(last.as_ref(), labels);
             if let Some(known) = known.get(&pod.uid).filter(|known| ****known == pod) {
                 return Arc::clone(known);
             }
@@ -126,7 +132,7 @@ impl Listing {
         let referrers = Arc::new(referrers);
         let (version, took) = (list.resource_version, timer_now().saturating_duration_since(began));
         let (log, watch) = (Mutex::default(), tokio::sync::Mutex::default());
-        let feed = Feed { client: shared.client.clone(), selection, from: version.clone(), log, watch };
+        let feed = Feed { client: shared.client.clone(), selection, last, from: version.clone(), log, watch };
         let (pods, at, selected_by, feed) = (list.items, list.at, overlap.into_names(), Arc::new(feed));
         Ok(Arc::new(Self { pods, referrers, version, at, began, turns_ended, took, selected_by, feed }))
     }
@@ -149,6 +155,10 @@ impl Listing {
     }
 }
 
+fn goes_last(last: Option<&LabelSelector>, labels: &Labels) -> bool {
+    last.is_some_and(|last| last.matches(&labels.to_map()))
+}
+
 impl Feed {
     fn log(&self) -> MutexGuard<'_, Log> {
         self.log.lock().unwrap_or_else(PoisonError::into_inner)
@@ -165,11 +175,13 @@ impl Listener {
             if self.feed.log().has_next_for(self.id) {
                 continue;
             }
-            let Feed { client, selection, from, .. } = &*self.feed;
+            let Feed { client, selection, last, from, .. } = &*self.feed;
             let open = || -> PodEvents { Box::pin(watch_from(client.clone(), selection.clone(), from.clone())) };
             let event = match watch.get_or_insert_with(open).next().await {
-                Some(Ok(Event::Applied(Ok(pod)))) => PodEvent::Applied(Arc::new(pod)),
-                Some(Ok(Event::Deleted(Ok(pod)))) => PodEvent::Deleted(pod.uid),
+                Some(Ok(Event::Applied(Ok(LabelledPod { pod, labels })))) => {
+                    PodEvent::Applied(Arc::new(Pod { goes_last: goes_last(last.as_ref(), &labels), ..pod }))
+                }
+                Some(Ok(Event::Deleted(Ok(LabelledPod { pod, .. })))) => PodEvent::Deleted(pod.uid),
                 missed => {
                     *watch = None;
                     PodEvent::Missed(missed.and_then(Result::err))

@@ -55,6 +55,7 @@ fn standing() -> Standing<'static> {
         unsettled: Vec::new(),
         unavailable: Vec::new(),
         unstartable: Vec::new(),
+        last: Waiting::None,
         terminating: Vec::new(),
         handed_over: Vec::new(),
         obstacles: Vec::new(),

@@ -481,11 +481,11 @@ impl<P> Machine<P> {
         self.pods.pods().values().filter(|pod| pod.ready_since.is_some() && pod.gone_by.is_none()).count()
     }
 
-    /// Returns whether a failure to read an owner is no failure of the step. With a budget, every read must succeed.
-    /// Without one, an owner that may not be read is assumed to desire as many pods as it had at the start: the guess
+    /// Returns whether a failure to read an owner is no failure of the step. If owners count, every read must succeed.
+    /// If not, an owner that may not be read is assumed to desire as many pods as it had at the start: the guess
     /// decides only when the restart is over, not what is deleted.
     pub(crate) fn tolerates(&self, failure: &Error) -> bool {
-        self.policy.max_unavailable.is_none() && matches!(failure.cause, Cause::Forbidden(_))
+        !self.policy.counts_owners() && matches!(failure.cause, Cause::Forbidden(_))
     }
 
     /// Returns the owners whose pods the restart counts, if there is a budget and no turn with them.

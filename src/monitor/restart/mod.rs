@@ -4,6 +4,7 @@
 
 mod budget;
 mod canary;
+pub(crate) mod last;
 pub(crate) mod machine;
 mod pace;
 pub(crate) mod plan;

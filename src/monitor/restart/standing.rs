@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::budget::{Budget, Holding, Member, is_available, waits_for_termination};
 use super::canary::{CanaryPods, CanarySight, Verdict};
+use super::last::{Others, Waiting, hold_back};
 use super::plan::{AtStart, Plan, Snapshot, exempt};
 use super::seen::View;
 use super::surge::{Deployments, Obstacle, Surge, Way};
@@ -88,6 +89,8 @@ pub(crate) struct Standing<'a> {
     pub(crate) unavailable: Vec<&'a Pod>,
     /// The names of old pods that may not go, because they refer to a source which does not exist.
     pub(crate) unstartable: Vec<&'a str>,
+    /// The old pods that may not go, because they go last.
+    pub(crate) last: Waiting<'a>,
     /// The names of old pods that are terminating.
     pub(crate) terminating: Vec<&'a str>,
     /// The names of old pods that are handed over and not terminating.
@@ -179,7 +182,8 @@ impl<'a> Sight<'a> {
         let concerned = || counts.iter().filter(|count| count.is_concerned);
         let lacking = concerned().map(|count| count.expected.saturating_sub(count.holding.available)).sum();
         let mut surge = Surge::of(self);
-        let next = self.choose(&classes, &counts, lacking, &mut surge, verdict);
+        let (pods, last) = self.in_order(&classes, &counts, verdict.is_some());
+        let next = self.choose(pods, &classes, &counts, lacking, &mut surge, verdict);
         let canary = self.canary.zip(self.policy.canary);
         let Classes { removable, terminating, stuck, unavailable, .. } = classes;
         Standing {
@@ -197,6 +201,7 @@ impl<'a> Sight<'a> {
                 .filter(|pod| self.unstartable.contains(&pod.uid))
                 .map(|pod| &*pod.name)
                 .collect(),
+            last,
             terminating,
             stuck,
             canary: canary.map(|(sight, _)| CanaryStanding { pods: sight.canary.pods, until: baked_at }),
@@ -267,13 +272,14 @@ impl<'a> Sight<'a> {
 
     fn choose(
         &self,
+        pods: Vec<&'a Pod>,
         classes: &Classes<'a>,
         counts: &[OwnerCount<'a>],
         lacking: usize,
         surge: &mut Surge<'a>,
         verdict: Option<Verdict>,
     ) -> Move {
-        let (mut remove, hand_over) = self.affordable(&classes.removable, counts, surge);
+        let (mut remove, hand_over) = self.affordable(pods, counts, surge);
         let mut changes_at = classes.changes_at;
         let is_left = !classes.removable.is_empty() || !classes.terminating.is_empty() || lacking > 0;
         let is_waiting = is_left || matches!(verdict, Some(Verdict::Wait(_)));
@@ -302,25 +308,60 @@ impl<'a> Sight<'a> {
         }
     }
 
-    /// Returns the old pods that may be deleted now, and those that may be handed over now. Unready pods go first, as they use no budget, then the oldest. A
-    /// ready pod that is not available yet serves traffic and uses the budget. The other pods of an owner go last if a
-    /// deletion of one of them was refused. The order is the same in each pass: a pod whose deletion was not answered must
-    /// go first again.
-    fn affordable(
+    /// Returns the old pods that may go, whatever that costs, and those that have to wait for others. Unready pods go first,
+    /// as they use no budget, then the oldest. A ready pod that is not available yet serves traffic and uses the budget.
+    /// The other pods of an owner go last if a deletion of one of them was refused. The order is the same in each pass: a
+    /// pod whose deletion was not answered must go first again.
+    fn in_order(
         &self,
-        removable: &[&'a Pod],
+        classes: &Classes<'a>,
         counts: &[OwnerCount<'a>],
-        surge: &mut Surge<'a>,
-    ) -> (Vec<&'a Pod>, Vec<(&'a Pod, &'a Arc<Owner>)>) {
-        let is_ready = |pod: &Pod| pod.ready_since.is_some();
+        is_proving: bool,
+    ) -> (Vec<&'a Pod>, Waiting<'a>) {
         let is_refused = |pod: &Pod| self.undeleted.get(&pod.uid) == Some(&Undeleted::Refused);
-        let refused = removable.iter().filter(|pod| is_refused(pod));
+        let refused = classes.removable.iter().filter(|pod| is_refused(pod));
         let refusing: BTreeSet<Option<&Owner>> = refused.map(|pod| pod.controller.as_deref()).collect();
-        let mut pods: Vec<&'a Pod> =
-            removable.iter().copied().filter(|pod| !self.unstartable.contains(&pod.uid)).collect();
+        // Until the canaries have passed, no other pod goes.
+        let goes = |pod: &&&Pod| !is_proving || self.plan.proves(pod);
+        let removable = || classes.removable.iter().filter(goes);
+        let mut pods: Vec<&'a Pod> = removable().copied().filter(|pod| !self.unstartable.contains(&pod.uid)).collect();
         pods.sort_by_key(|pod| {
             (is_refused(pod), refusing.contains(&pod.controller.as_deref()), is_ready(pod), pod.created)
         });
+        if self.policy.restart_last.is_none() {
+            return (pods, Waiting::None);
+        }
+        let selected = || self.view.pods.values().filter(|pod| !pod.finished);
+        let is_any_last = selected().any(|pod| pod.goes_last && pod.is_present());
+        let is_terminating = |pod: &&Arc<Pod>| {
+            self.plan.is_old(pod) && !pod.is_present() && !pod.goes_last && !is_stuck(pod, self.view.at)
+        };
+        let are_left = removable().any(|pod| !pod.goes_last) || selected().any(|pod| is_terminating(&pod));
+        let are_all_last = selected().all(|pod| pod.goes_last);
+        let concerned = || counts.iter().filter(|count| count.is_concerned);
+        let are_replaced = concerned().all(|count| self.is_replaced(count, are_all_last));
+        let waiting = hold_back(&mut pods, Others { is_any_last, are_left, are_replaced }, self.undeleted);
+        (pods, waiting)
+    }
+
+    /// Returns whether an owner lacks no available pods but those that go last. If all pods do, it only has to have created
+    /// one: then nothing is ordered.
+    fn is_replaced(&self, OwnerCount { owner, expected, holding, .. }: &OwnerCount<'_>, are_all_last: bool) -> bool {
+        let is_its_last = |pod: &&Arc<Pod>| {
+            let is_its = pod.controller.as_deref() == Some(*owner) && pod.handed_over.is_none();
+            is_its && self.plan.is_old(pod) && pod.is_present() && pod.goes_last && !self.is_available(pod)
+        };
+        let last = self.view.pods.values().filter(is_its_last).count();
+        holding.available + last >= *expected || are_all_last && holding.new > 0
+    }
+
+    /// Returns, of pods in this order, those that may be deleted now, and those that may be handed over now.
+    fn affordable(
+        &self,
+        mut pods: Vec<&'a Pod>,
+        counts: &[OwnerCount<'a>],
+        surge: &mut Surge<'a>,
+    ) -> (Vec<&'a Pod>, Vec<(&'a Pod, &'a Arc<Owner>)>) {
         let Some(most) = self.policy.max_unavailable else { return (pods, Vec::new()) };
         let is_concerned = |count: &&OwnerCount<'_>| count.is_concerned || self.plan.is_by_times;
         let concerned = counts.iter().filter(is_concerned).map(|count| count.owner);
@@ -454,6 +495,10 @@ impl Classes<'_> {
     fn wake_at(&mut self, at: ServerTime) {
         self.changes_at = earlier(self.changes_at, Some(at.plus(SLACK)));
     }
+}
+
+fn is_ready(pod: &Pod) -> bool {
+    pod.ready_since.is_some()
 }
 
 fn earlier(one: Option<ServerTime>, other: Option<ServerTime>) -> Option<ServerTime> {

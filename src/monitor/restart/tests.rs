@@ -1,5 +1,6 @@
 mod before;
 mod explore;
+mod last;
 mod machine;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -89,6 +90,7 @@ fn pod(name: &str) -> Pod {
         controller: Some(web()),
         handed_over: None,
         goes_first: false,
+        goes_last: false,
         mirror: false,
         finished: false,
         ready_since: Some(server(READ - 480)),

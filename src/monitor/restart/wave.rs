@@ -28,8 +28,8 @@ pub(crate) struct Attempt {
 }
 
 pub(crate) enum Means {
-    /// A deletion, or an eviction. `names_version`: only of this resourceVersion of the pod, which is not ready, so that
-    /// its deletion uses no budget: it fails if the pod has become ready.
+    /// A deletion, or an eviction. `names_version`: only of this resourceVersion of the pod. It fails if a pod has become
+    /// ready that uses no budget while it is not, or has got a label by which it goes last.
     Removal { names_version: bool },
     /// A PATCH of the pod at its resourceVersion.
     HandingOver(Arc<Owner>),
@@ -76,7 +76,8 @@ impl Wave {
 
 impl Attempt {
     pub(super) fn removal(policy: &Policy, pod: Arc<Pod>) -> Self {
-        let names_version = policy.max_unavailable.is_some() && pod.ready_since.is_none();
+        let uses_no_budget = policy.max_unavailable.is_some() && pod.ready_since.is_none();
+        let names_version = uses_no_budget || policy.restart_last.is_some();
         Self { pod, means: Means::Removal { names_version } }
     }
 

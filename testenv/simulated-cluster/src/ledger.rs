@@ -170,6 +170,8 @@ pub struct Grounds {
     pub is_since_known: bool,
     /// The last change of content that the process had read.
     pub changed: Option<Changed>,
+    /// The desired replicas of owners, as the task last read them.
+    pub desired: BTreeMap<usize, usize>,
     /// When another task of the process may have read for this one what it goes by.
     read: [Option<Moment>; 4],
 }
@@ -457,7 +459,8 @@ impl Ledger {
                 let source = Source::by(&seen.spec, &seen.status).filter(|_| !self.optional);
                 let is_seen = |its: &str| !self.without_secrets.contains(&caller.life) || !discovers(&seen.spec, its);
                 let missing = source.and_then(|source| source.only(|its| actor.missing.contains(its) && is_seen(its)));
-                Some(Grounds { book, seen, lists, gone, missing, by_times, is_since_known, changed, read })
+                let desired = actor.desired.clone();
+                Some(Grounds { book, seen, lists, gone, missing, by_times, is_since_known, changed, desired, read })
             })
             .collect()
     }
@@ -974,6 +977,22 @@ impl Ledger {
         least.saturating_sub(ready.ms - self.counts_from(knower, (pod, at), ready))
     }
 
+    /// Returns how many pods of an owner that are not in `besides` were available at a moment.
+    pub fn available(
+        &self,
+        knower: Knower<'_>,
+        (owner, at): (usize, Moment),
+        spec: &Spec,
+        besides: &BTreeSet<usize>,
+    ) -> usize {
+        let pods =
+            self.pods.iter().enumerate().filter(|(_, pod)| pod.nature == Nature::Managed && pod.place.0 == owner);
+        let is_available = |number: usize, pod: &PodRecord| {
+            pod.is_available(at.ms, self.least_ready(knower, (number, at), spec, true), 0)
+        };
+        pods.filter(|(number, pod)| !besides.contains(number) && is_available(*number, pod)).count()
+    }
+
     /// Returns from when on a pod that became ready at this moment counts as ready, in milliseconds. If the clock of its
     /// node is slow, that may be its creation: if it is ready at the first list of the restart, or if it is newer than
     /// the last list or not selected in it, so that only one of its owner's pods shows it, or if the operator did not go by
@@ -1475,13 +1494,18 @@ impl PodRecord {
         selects(spec, self.labels_at(at))
     }
 
+    /// Returns whether the pod was handed over at a moment.
+    pub fn was_handed_over(&self, at: Moment) -> bool {
+        self.handed_over.iter().rfind(|(since, _)| *since < at).is_some_and(|(_, is_over)| *is_over)
+    }
+
     pub fn labels_at(&self, at: Moment) -> &Labels {
         let (_, labels) = self.labels.iter().rfind(|(since, _)| *since <= at).unwrap_or(&self.labels[0]);
         labels
     }
 
     /// Returns every set of labels that the pod had between these moments.
-    fn labels_between(&self, from: Moment, to: Moment) -> impl Iterator<Item = &Labels> {
+    pub fn labels_between(&self, from: Moment, to: Moment) -> impl Iterator<Item = &Labels> {
         let later = self.labels.iter().filter(move |(since, _)| *since > from && *since <= to);
         std::iter::once(self.labels_at(from)).chain(later.map(|(_, labels)| labels))
     }

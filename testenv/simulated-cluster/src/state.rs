@@ -27,6 +27,11 @@ pub(crate) const LABEL: &str = "served";
 pub(crate) const DEPLOYMENT: &str = "web";
 /// Its ReplicaSets, by the hashes of their templates.
 pub(crate) const REPLICA_SETS: [(&str, &str); 2] = [("web-a", "a"), ("web-b", "b")];
+/// The label and its value of the pod that leads the others.
+pub const ROLE: &str = "role";
+pub const LEADER: &str = "leader";
+/// How long the others take to agree on another leader, in milliseconds.
+const ELECTION: u64 = 700;
 /// The label in an owner's selector.
 pub(crate) const OWNER: &str = "owner";
 pub const OWN_POD: &str = "uid-0";
@@ -206,6 +211,8 @@ pub struct Setting {
     pub secret: bool,
     /// Whether the ConfigMaps may be missing: for the ConfigMonitors and for the pods.
     pub optional: bool,
+    /// Whether one of the pods leads the others.
+    pub leads: bool,
 }
 
 /// The state of the whole cluster, with the ledger and the network.
@@ -239,6 +246,9 @@ pub struct ClusterState {
     pub pace: Pace,
     pub new_pods_stay_unready: bool,
     pods_keep_terminating: bool,
+    /// Whether the pods agree on another leader when there is none, and when they next do, in milliseconds.
+    elects: bool,
+    election: Option<u64>,
     /// How many of the next pods their kubelets reject.
     pub rejected: usize,
     /// PodDisruptionBudgets: how many of all pods must stay healthy.
@@ -277,6 +287,10 @@ impl OwnerKind {
 }
 
 impl Pod {
+    fn leads(&self) -> bool {
+        self.labels.get(ROLE).is_some_and(|role| role == LEADER)
+    }
+
     pub fn is_handed_over(&self) -> bool {
         self.controller.as_ref().is_some_and(|owner| owner.kind == OwnerKind::Deployment)
     }
@@ -309,7 +323,8 @@ fn labels(pairs: &[(&str, &str)]) -> Labels {
 impl ClusterState {
     /// Creates the state at the beginning of a story, with these ConfigMonitors.
     pub fn new(specs: Vec<Spec>, setting: Setting, network: Network) -> Self {
-        let Setting { owners, pace, skew, lag, nodes, min_ready, status_lag, references, secret, optional } = setting;
+        let Setting { owners, pace, skew, lag, nodes, min_ready, status_lag, references, secret, optional, leads } =
+            setting;
         let front = labels(&[("app", "web"), ("tier", "front")]);
         let back = labels(&[("app", "web"), ("tier", "back")]);
         let workload = |kind, name: &'static str, replicas, labels: &Labels| {
@@ -358,6 +373,8 @@ impl ClusterState {
             pace: Pace { creation: 0, readiness: 0, termination: 0 },
             new_pods_stay_unready: false,
             pods_keep_terminating: false,
+            elects: leads,
+            election: None,
             rejected: 0,
             disruption_budgets: Vec::new(),
             skew: 0,
@@ -673,6 +690,58 @@ impl ClusterState {
         self.record_disturbance();
     }
 
+    /// Lets the `nth` youngest running pod lead the others.
+    pub fn lead(&mut self, nth: usize) {
+        let leader = self.young(nth);
+        for index in 0..self.pods.len() {
+            let is_leader = Some(index) == leader;
+            if self.pods[index].gone_at.is_none() && is_leader != self.pods[index].leads() {
+                self.set_role(index, is_leader);
+            }
+        }
+    }
+
+    /// Lets the pods agree on a leader when there is none, or takes the label away until they may.
+    pub fn let_elect(&mut self, holds: bool) {
+        self.elects = holds;
+        for index in 0..self.pods.len() {
+            if !holds && self.pods[index].gone_at.is_none() && self.pods[index].leads() {
+                self.set_role(index, false);
+            }
+        }
+        self.dirty = true;
+    }
+
+    fn set_role(&mut self, index: usize, leads: bool) {
+        let labels = Arc::make_mut(&mut self.pods[index].labels);
+        match leads {
+            true => labels.insert(ROLE.to_owned(), LEADER.to_owned()),
+            false => labels.remove(ROLE),
+        };
+        let (id, labels) = (self.pods[index].id, Arc::clone(&self.pods[index].labels));
+        self.store_pod(index);
+        let at = self.moment();
+        self.ledger.pods[id].labels.push((at, labels));
+        self.dirty = true;
+    }
+
+    /// Gives the label to the oldest pod, a ready one if there is any, once no pod has had it for a while.
+    fn elect(&mut self) {
+        let delay = if self.ms < BEGINNING { 0 } else { ELECTION };
+        let due = self.election.unwrap_or(self.ms + delay);
+        let is_there = |pod: &Pod| self.is_managed(pod.id) && pod.gone_at.is_none() && !pod.finished;
+        let there = || (0..self.pods.len()).filter(|index| is_there(&self.pods[*index]));
+        if !self.elects || there().any(|index| self.pods[index].leads()) {
+            self.election = None;
+        } else if due > self.ms {
+            self.election = Some(due);
+        } else {
+            let next = there().min_by_key(|index| (self.pods[*index].ready.is_none(), self.pods[*index].id));
+            next.into_iter().for_each(|index| self.set_role(index, true));
+            self.election = None;
+        }
+    }
+
     pub fn scale(&mut self, owner: usize, replicas: usize) {
         let owner = owner % self.workloads.len();
         match self.workloads[owner].deployment {
@@ -903,7 +972,7 @@ impl ClusterState {
         let ends = self.pods.iter().filter_map(|pod| pod.gone_at).filter(|_| !self.pods_keep_terminating);
         let waiting = self.pods.iter().filter(|pod| pod.gone_at.is_none() && pod.ready.is_none() && !pod.finished);
         let readiness = waiting.map(|pod| pod.ready_at).filter(|at| !self.new_pods_stay_unready && *at < u64::MAX);
-        creations.chain(ends).chain(readiness).min()
+        creations.chain(ends).chain(readiness).chain(self.election).min()
     }
 
     fn reconcile(&mut self) {
@@ -944,6 +1013,7 @@ impl ClusterState {
                 self.reconcile_place(owner, ordinal);
             }
         }
+        self.elect();
         self.deployment_status();
     }
 

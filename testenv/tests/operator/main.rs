@@ -12,6 +12,7 @@ mod fields;
 mod handover;
 mod injection;
 mod install;
+mod last;
 mod leader;
 mod metrics;
 mod monitoring;

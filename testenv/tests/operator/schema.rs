@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 
 use configmonitor_operator::kube::ServerTime;
-use configmonitor_operator::kube::labels::{LabelSelectorOperator, LabelSelectorRequirement};
+use configmonitor_operator::kube::labels::{LabelSelector, LabelSelectorOperator, LabelSelectorRequirement};
 use configmonitor_operator::monitor::content::ContentHash;
 use configmonitor_operator::monitor::content::Kind;
 use configmonitor_operator::monitor::discover::{DiscoverSpec, ExcludedObject};
@@ -55,6 +55,14 @@ fn spec() -> Spec {
         max_unavailable: Some(IntOrString::String("25%".to_owned())),
         max_unavailable_total: Some(IntOrString::Int(NonZeroU32::MIN)),
         max_surge: None,
+        restart_last: Some(LabelSelector {
+            match_labels: BTreeMap::from([("example.com/role".to_owned(), "primary".to_owned())]),
+            match_expressions: vec![LabelSelectorRequirement {
+                key: "role".to_owned(),
+                operator: LabelSelectorOperator::In,
+                values: vec!["primary".to_owned(), String::new()],
+            }],
+        }),
         windows: vec![WindowSpec {
             schedule: "0 2 * * SUN".to_owned(),
             duration_seconds: 60,
@@ -248,6 +256,10 @@ async fn the_schema_refuses_what_cannot_work() {
         with("maxUnavailableTotal", json!(0)),
         with("maxSurge", json!(0)),
         with("maxUnavailableTotal", json!("101%")),
+        with("restartLast", json!({})),
+        with("restartLast", json!({"matchLabels": {}, "matchExpressions": []})),
+        with("restartLast", json!({"matchLabels": {"a b": "x"}})),
+        with("restartLast", json!({"matchExpressions": [{"key": "a", "operator": "In"}]})),
         with("windows", json!([{"schedule": "@daily"}])),
         with("windows", json!([{"durationSeconds": 60}])),
         with("windows", json!([{"schedule": "0 2 * *", "durationSeconds": 60}])),
@@ -287,6 +299,7 @@ async fn the_schema_refuses_what_cannot_work() {
         with("maxUnavailable", json!("100%")),
         with("maxUnavailableTotal", json!("50%")),
         with("maxSurge", json!("50%")),
+        with("restartLast", json!({"matchLabels": {"role": ""}})),
         with("canary", json!({"pods": "100%", "bakeSeconds": 0})),
         with("podSelector", json!({format!("{}/{}", "a".repeat(253), "b".repeat(63)): "c".repeat(63)})),
     ];

@@ -141,7 +141,7 @@ impl<P> Machine<P> {
 
     /// Returns whether the next move depends on the owners' desired replicas.
     fn needs_owners(&self) -> bool {
-        self.policy.max_unavailable.is_some() || self.is_proving() || self.standing().remaining == 0
+        self.policy.counts_owners() || self.is_proving() || self.standing().remaining == 0
     }
 
     /// Takes the reply for a pod of the wave. Returns whether the wave may send another deletion.

@@ -28,11 +28,12 @@ const WITH_SECRET: [usize; 3] = [1, 3, 7];
 /// hide a lost change of the other.
 const PHASE: usize = 80;
 /// The fields of the spec that users edit, and that `heal` removes unless they are part of the intended spec.
-const EDITED: [&str; 9] = [
+const EDITED: [&str; 10] = [
     "keys",
     "podSelectorExpressions",
     "maxUnavailable",
     "maxSurge",
+    "restartLast",
     "minReadySeconds",
     "deletionPolicy",
     "suspend",
@@ -76,6 +77,7 @@ edits!(
         MinInterval,
         Canary,
         MaxSurge,
+        RestartLast,
         Request,
         Disruption,
         Scale,
@@ -318,6 +320,16 @@ impl<'a> Load<'a> {
                 let surge = [json!(1), json!("50%"), Value::Null][self.rng.usize(..3)].clone();
                 let most = if surge.is_null() || self.rng.bool() { json!(1) } else { Value::Null };
                 self.patch_spec(&own, json!({"maxSurge": surge, "maxUnavailable": most, "canary": null})).await
+            }
+            Edit::RestartLast => {
+                // A label of the pods of the StatefulSet.
+                let ordinal = |operator, values: &[&str]| {
+                    let requirement =
+                        json!({"key": "apps.kubernetes.io/pod-index", "operator": operator, "values": values});
+                    json!({"matchExpressions": [requirement]})
+                };
+                let last = [ordinal("In", &["0"]), ordinal("DoesNotExist", &[]), Value::Null];
+                self.patch_spec(&own, json!({"restartLast": last[self.rng.usize(..3)]})).await
             }
             Edit::Request => {
                 let annotations = json!({REQUEST: format!("edit {count}")});

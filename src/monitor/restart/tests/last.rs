@@ -1,0 +1,102 @@
+//! Which pods `restartLast` lets go.
+
+use super::*;
+use crate::monitor::restart::last::Waiting;
+
+const LAST: &str = r#","restartLast":{"matchLabels":{"role":"primary"}}"#;
+
+fn last(name: &str) -> Pod {
+    Pod { goes_last: true, ..pod(name) }
+}
+
+/// Returns a pod that has replaced another.
+fn new(name: &str) -> Pod {
+    Pod { ready_since: Some(server(READ + 5)), ..created(name, READ + 3) }
+}
+
+fn unready(pod: Pod) -> Pod {
+    Pod { ready_since: None, ..pod }
+}
+
+fn terminating(pod: Pod) -> Pod {
+    Pod { gone_by: Some(server(READ + 30)), ..pod }
+}
+
+fn refused(name: &str, undeleted: Undeleted) -> BTreeMap<Uid, Undeleted> {
+    BTreeMap::from([(Uid::from(name), undeleted)])
+}
+
+/// Returns what is deleted next of the pods that exist now, and what has to wait, in a restart of `before`. The owner
+/// desires three pods.
+fn next(before: &[Pod], now: &[Pod], undeleted: &BTreeMap<Uid, Undeleted>) -> (Vec<String>, Vec<String>) {
+    let (policy, plan, pods) = (spec(LAST), plan(before), by_uid(now));
+    let owners = OwnerStates::from([(web(), state(3))]);
+    let Standing { next, last, .. } = Sight { undeleted, ..sight(&plan, &policy, &pods, &owners) }.standing();
+    let mut removed: Vec<String> = match next {
+        Move::Remove(uids) => uids.iter().map(|uid| uid.as_str().to_owned()).collect(),
+        Move::Wait(_) => Vec::new(),
+        other => panic!("{other:?}"),
+    };
+    removed.sort();
+    let waiting = match last {
+        Waiting::None => Vec::new(),
+        Waiting::Last(pods) => pods.into_iter().map(str::to_owned).collect(),
+        Waiting::UntilOneIs(pod) => vec![format!("{pod}?")],
+    };
+    (removed, waiting)
+}
+
+/// `?` marks the pod that waits until any has the label.
+#[test]
+fn a_last_pod_waits_until_the_others_are_gone_and_their_successors_are_available() {
+    let before = [pod("a"), pod("b"), last("p")];
+    let cases: [(&str, &[Pod], &[&str], &[&str]); 13] = [
+        ("all exist", &before, &["a", "b"], &["p"]),
+        ("one is terminating", &[terminating(pod("a")), new("c"), new("d"), last("p")], &[], &["p"]),
+        ("one is missing", &[new("c"), last("p")], &[], &["p"]),
+        ("one is not available", &[new("c"), unready(new("d")), last("p")], &[], &["p"]),
+        ("all are replaced", &[new("c"), new("d"), last("p")], &["p"], &[]),
+        ("it is not available itself", &[new("c"), new("d"), unready(last("p"))], &["p"], &[]),
+        ("the label has moved to an old pod", &[last("a"), new("d"), pod("p")], &["p"], &["a"]),
+        ("it has moved to a new pod", &[pod("a"), Pod { goes_last: true, ..new("d") }, pod("p")], &["a", "p"], &[]),
+        ("none has it", &[pod("a"), pod("b"), pod("p")], &["a", "b"], &["p?"]),
+        ("the one that had it is terminating", &[pod("a"), pod("b"), terminating(last("p"))], &["a"], &["b?"]),
+        ("none has it, and one is left", &[new("c"), new("d"), pod("p")], &[], &["p?"]),
+        ("all have it", &[last("a"), last("b"), last("p")], &["a", "b", "p"], &[]),
+        ("all have it, and one is new", &[Pod { goes_last: true, ..unready(new("c")) }, last("p")], &["p"], &[]),
+    ];
+    for (what, now, removed, waiting) in cases {
+        let (is_removed, waits) = next(&before, now, &BTreeMap::new());
+        assert!(is_removed == removed && waits == waiting, "{what}: {is_removed:?} {waits:?}");
+    }
+}
+
+/// Its deletion may still be carried out.
+#[test]
+fn the_one_that_waits_for_a_label_has_not_been_tried() {
+    let pods = [pod("a"), pod("b"), pod("p")];
+    let waiting = |name, undeleted| next(&pods, &pods, &refused(name, undeleted)).1;
+    assert_eq!(waiting("p", Undeleted::Unanswered), ["b?"]);
+    assert_eq!(waiting("a", Undeleted::Unanswered), ["p?"]);
+}
+
+#[test]
+fn a_terminating_pod_that_is_stuck_keeps_no_last_one_from_going() {
+    let stuck = Pod { gone_by: Some(server(READ - 100)), ..pod("a") };
+    let before = [pod("a"), pod("b"), last("p")];
+    assert_eq!(next(&before, &[stuck, new("c"), new("d"), last("p")], &BTreeMap::new()).0, ["p"]);
+}
+
+/// Nothing else may go before the canary has passed.
+#[test]
+fn a_last_pod_is_the_canary_if_no_other_pod_can_prove_the_content() {
+    let job = Pod { controller: Some(owner("Job", "job")), ..pod("j") };
+    let policy = Policy { canary: policy_canary(0), ..spec(&format!(r#"{LAST},"unmanagedPods":"Delete""#)) };
+    let owners = OwnerStates::from([(web(), state(2))]);
+    let canary = |pods: &[Pod]| {
+        let plan = planned(&policy, &restart(), &listed(pods), pods, None);
+        canary_move(1, sight(&plan, &policy, &by_uid(pods), &owners))
+    };
+    assert_eq!(canary(&[job.clone(), last("p"), pod("a")]), remove(&["a"]));
+    assert_eq!(canary(&[job, last("p"), last("q")]), remove(&["p"]));
+}

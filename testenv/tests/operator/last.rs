@@ -1,0 +1,58 @@
+//! The pods that `restartLast` selects go after the others, by the labels that they have at the time.
+
+use serde_json::{Value, json};
+use testenv::Operator;
+use testenv::fixture::{APP, NAME};
+
+use crate::test_namespace::TestNamespace;
+
+/// A StatefulSet of three members, of which the first is the primary, and an operator that restarts them with this spec.
+async fn members(spec: Value) -> (TestNamespace, Operator) {
+    let ns = TestNamespace::new().await;
+    ns.config_map(NAME, "one").await;
+    ns.workload("statefulsets", 3).await;
+    label(&ns, "frontend-0", "primary").await;
+    let operator = ns.operator().await;
+    ns.monitor(NAME, spec).await;
+    (ns, operator)
+}
+
+async fn label(ns: &TestNamespace, pod: &str, role: &str) {
+    ns.patch("pods", pod, json!({"metadata": {"labels": {"role": role}}})).await;
+}
+
+fn last(role: &str) -> Value {
+    json!({"matchExpressions": [{"key": "role", "operator": "In", "values": [role]}]})
+}
+
+#[tokio::test]
+async fn the_primary_of_three_members_goes_once_both_others_have_successors_also_without_a_budget() {
+    let (ns, _operator) = members(json!({"restartLast": last("primary"), "minReadySeconds": 1})).await;
+    let before = ns.pods(APP).await;
+    ns.edit(NAME, "two").await;
+    ns.messages_have(&["last by spec.restartLast: frontend-0"]).await;
+    ns.replaced(APP, &before).await;
+    let settled = ns.settled(NAME, "UpToDate").await;
+    assert_eq!(settled["status"]["history"][0]["replaced"], 3);
+    let mut deleted = ns.sent_deletions();
+    deleted[..2].sort();
+    assert_eq!(deleted, ["frontend-1", "frontend-2", "frontend-0"]);
+}
+
+#[tokio::test]
+async fn while_no_pod_has_the_labels_one_waits_and_is_the_cause_why_the_restart_is_stalled() {
+    let spec = json!({"restartLast": last("misspelt"), "progressDeadlineSeconds": 3});
+    let (ns, _operator) = members(spec).await;
+    let before = ns.pods(APP).await;
+    ns.edit(NAME, "two").await;
+    ns.settled(NAME, "ProgressDeadlineExceeded").await;
+    ns.messages_have(&["waits, as no pod has the labels of spec.restartLast"]).await;
+    let after = ns.ready_pods(APP, 3).await;
+    let (left, new): (Vec<_>, Vec<_>) = after.iter().partition(|(name, uid)| before.get(*name) == Some(uid));
+    assert_eq!((left.len(), ns.sent_deletions().len()), (1, 2));
+    // It may go once another is the last one, which has been replaced.
+    label(&ns, new[0].0, "misspelt").await;
+    ns.replaced(APP, &before).await;
+    ns.settled(NAME, "UpToDate").await;
+    assert_eq!(ns.sent_deletions()[2], *left[0].0);
+}

@@ -1,0 +1,206 @@
+//! The rule about `restartLast`, which goes by the labels that pods have at the time, and its stories.
+
+use std::collections::BTreeSet;
+
+use rules::Moment;
+use rules::status::Restart;
+use simulated_cluster::ledger::{Deletion, Grounds, Knower, Ledger, Nature, PodRecord};
+
+use crate::canaries::is_replaced;
+use crate::examples::{SETTINGS, play_well, spec, story};
+use crate::player::Played;
+use crate::story::Move::{self, Edit as EditContent, Lead, LetElect, NewPodsStayUnready, Request, Wait};
+use crate::story::{AT_ONCE, Edit, Last, PodCount, Pods, Story};
+use simulated_cluster::network::Process::First;
+use simulated_cluster::network::{Fate, RequestKind};
+use simulated_cluster::state::{Owners, Pace};
+
+/// By a list that the process may go by, no last pod goes while an old one is left that is no last one, or while an owner
+/// lacks a successor. If no pod is a last one, one of the old ones stays. A pod that is handed over goes in any case.
+pub(crate) fn the_last_pods_go_last(ledger: &Ledger, deletion: &Deletion, grounds: &Grounds) -> bool {
+    let pod = &ledger.pods[deletion.pod];
+    let (Some(begun), Some(last)) = (grounds.seen.status.begun(), &grounds.seen.spec.restart_last) else { return true };
+    // A pod that a restore brings back is a new record here, and the same pod for the operator (exception 7).
+    if grounds.by_times || pod.was_handed_over(deletion.at) || !ledger.restored.is_empty() {
+        return true;
+    }
+    let is_last = |pod: &PodRecord, at| last.matches(pod.labels_at(at));
+    grounds.lists.iter().any(|(at, pods)| {
+        let was_last = is_last(pod, *at);
+        was_last == is_last(pod, deletion.at)
+            && match was_last {
+                true => may_go_last(ledger, deletion, (grounds, begun), (*at, pods), |pod| is_last(pod, *at)),
+                false => {
+                    let was_there = |pod: &PodRecord| pod.ended.is_none_or(|ended| ended > *at);
+                    let mut listed = pods.iter().map(|pod| &ledger.pods[*pod]);
+                    listed.any(|pod| was_there(pod) && is_last(pod, *at))
+                        || leaves_one(ledger, deletion, (grounds, begun), (*at, pods))
+                }
+            }
+    })
+}
+
+/// Returns whether the other pods of the restart were gone and replaced at this list, or since then.
+fn may_go_last(
+    ledger: &Ledger,
+    deletion: &Deletion,
+    (grounds, begun): (&Grounds, &Restart),
+    (at, pods): (Moment, &BTreeSet<usize>),
+    is_last: impl Fn(&PodRecord) -> bool,
+) -> bool {
+    let Grounds { seen, book, desired, .. } = grounds;
+    let (spec, book) = (&seen.spec, &ledger.books[*book]);
+    // Of a revert, nobody knows here which pods are replaced.
+    let has_reverted = begun.changes.iter().any(|change| change.revert);
+    let Some(start) = book.start_of(begun).filter(|_| !has_reverted) else { return true };
+    let first = begun.lists().filter_map(|version| ledger.list(version)).min().unwrap_or(start.at);
+    let mut specs = book.specs_between(first.min(start.at), deletion.at);
+    if specs.any(|its| {
+        let is_selecting = (&its.pod_selector, &its.pod_selector_expressions);
+        is_selecting != (&spec.pod_selector, &spec.pod_selector_expressions)
+            || its.unmanaged_pods != spec.unmanaged_pods
+            || its.restart_last != spec.restart_last
+    }) {
+        // What was selected or left alone in between may be no part of the restart.
+        return true;
+    }
+    let was_selected = |pod: &PodRecord| pod.labels.iter().all(|(since, _)| pod.was_selected(spec, *since));
+    let is_old = |pod: &PodRecord| {
+        let is_part = was_selected(pod) && pod.is_restartable(spec) && is_replaced(ledger, pod, begun);
+        is_part && pod.gone.is_none_or(|gone| gone > start.at)
+    };
+    let is_proving = spec.canary.is_some() && begun.canary.as_ref().is_some_and(|canary| canary.state != "Passed");
+    let may_go = |pod: &PodRecord| !is_proving || pod.nature == Nature::Managed;
+    let listed = || pods.iter().filter(|pod| **pod != deletion.pod).map(|pod| &ledger.pods[*pod]);
+    if listed().any(|pod| is_old(pod) && may_go(pod) && !is_last(pod) && pod.is_left(at.ms, ledger.skew)) {
+        return false;
+    }
+    if listed().all(&is_last) {
+        return true;
+    }
+    let old_last = pods.iter().copied().filter(|pod| is_old(&ledger.pods[*pod]) && is_last(&ledger.pods[*pod]));
+    let old_last: BTreeSet<usize> =
+        old_last.filter(|pod| ledger.pods[*pod].ended.is_none_or(|ended| ended > at)).collect();
+    let of_restart = ledger.pods.iter().filter(|pod| pod.nature == Nature::Managed && is_old(pod));
+    let owners: BTreeSet<usize> = of_restart.map(|pod| pod.place.0).collect();
+    let (life, listed) = (deletion.life, Some(at));
+    let knower = Knower { life, actor: None, book, start: Some(start), listed };
+    owners.iter().filter_map(|owner| Some((*owner, *desired.get(owner)?))).all(|(owner, desired)| {
+        let own = old_last.iter().filter(|pod| ledger.pods[**pod].place.0 == owner).count();
+        let mut moments = ledger.moments(at, deletion.at);
+        moments.any(|at| ledger.available(knower, (owner, at), spec, &old_last) + own >= desired)
+    })
+}
+
+/// Returns whether an old pod is left that was in this list, and of which the process has not got rid since.
+fn leaves_one(
+    ledger: &Ledger,
+    deletion: &Deletion,
+    (grounds, begun): (&Grounds, &Restart),
+    (at, pods): (Moment, &BTreeSet<usize>),
+) -> bool {
+    let is_of_it = |other: &&Deletion| {
+        let mut its = other.grounds.iter().filter(|its| its.book == grounds.book).flat_map(|its| &its.lists);
+        other.life == deletion.life && other.at <= deletion.at && its.any(|(listed, _)| *listed == at)
+    };
+    let own = ledger.deletions.iter().chain(&ledger.handed_over).filter(is_of_it);
+    let gone: BTreeSet<usize> = own.map(|other| other.pod).chain([deletion.pod]).collect();
+    pods.difference(&gone).map(|pod| &ledger.pods[*pod]).any(|pod| {
+        let was_there = pod.ended.is_none_or(|ended| ended > at) && !pod.was_handed_over(at);
+        was_there && pod.is_restartable(&grounds.seen.spec) && is_replaced(ledger, pod, begun)
+    })
+}
+
+const EDIT: Move = EditContent(SETTINGS, 'b');
+const LAST: Move = spec(Edit::RestartLast(Last::Leader));
+const ONE_BY_ONE: Move = spec(Edit::MaxTotal(Some(PodCount::Pods(1))));
+const READINESS: u64 = 2000;
+
+/// Pod 4, of a Deployment with pod 5, leads the pods 6 and 7 of a StatefulSet and 8 of a DaemonSet as well. New pods have
+/// the numbers from 9 on.
+fn led(moves: &[Move]) -> Story {
+    let pace = Pace { creation: 50, readiness: READINESS, termination: 500 };
+    let moves = [&[LAST, Wait(200)], moves, &[Wait(1)]].concat();
+    Story { leads: true, pace, ..story(&moves) }
+}
+
+/// Returns the pods that were deleted during a story, each with its time in milliseconds after the first.
+fn deleted(Played { ledger, moves, .. }: &Played) -> Vec<(usize, u64)> {
+    let end = moves.last().map_or(0, |(ms, ..)| *ms);
+    let deletions = ledger.deletions.iter().filter(|deletion| deletion.at.ms <= end);
+    let first = ledger.deletions.first().map_or(0, |deletion| deletion.at.ms);
+    deletions.map(|deletion| (deletion.pod, deletion.at.ms - first)).collect()
+}
+
+fn order(moves: &[Move]) -> Vec<usize> {
+    deleted(&play_well(&led(moves))).into_iter().map(|(pod, _)| pod).collect()
+}
+
+#[test]
+fn the_last_pod_goes_once_the_others_have_successors_also_without_a_budget() {
+    let all = deleted(&play_well(&led(&[EDIT, Wait(30_000)])));
+    let (pods, times): (Vec<usize>, Vec<u64>) = all.into_iter().unzip();
+    assert_eq!((pods.len(), pods[4]), (5, 4), "{pods:?}");
+    assert!(times[3] < 50 && times[4] >= 500 + READINESS, "{times:?}");
+    assert_eq!(order(&[ONE_BY_ONE, EDIT, Wait(60_000)]).last(), Some(&4));
+    assert_eq!(order(&[spec(Edit::Evict(true)), EDIT, Wait(30_000)]).last(), Some(&4));
+}
+
+#[test]
+fn while_a_successor_is_not_available_the_last_pod_stays() {
+    assert!(!order(&[NewPodsStayUnready(true), EDIT, Wait(30_000)]).contains(&4));
+}
+
+/// The third youngest is an old pod, and the youngest has replaced one.
+#[test]
+fn when_the_label_moves_what_was_last_may_go_and_what_has_the_label_waits() {
+    let moved = order(&[ONE_BY_ONE, EDIT, Wait(3000), Lead(2), Wait(60_000)]);
+    assert!(moved.len() == 5 && moved[4] != 4, "{moved:?}");
+    let to_a_new_one = order(&[ONE_BY_ONE, EDIT, Wait(4000), Lead(0), Wait(60_000)]);
+    assert!(to_a_new_one.len() == 5 && to_a_new_one[1..4].contains(&4), "{to_a_new_one:?}");
+}
+
+/// The label comes to the first pod while its deletion is under way.
+#[test]
+fn a_pod_that_gets_the_label_after_the_list_is_not_deleted() {
+    let late = Request(First, RequestKind::Delete, 1, Fate::Late(500));
+    let moved = order(&[ONE_BY_ONE, late, EDIT, Wait(100), Lead(3), Wait(60_000)]);
+    assert_eq!((moved.len(), moved.last()), (5, Some(&5)), "{moved:?}");
+}
+
+#[test]
+fn if_no_pod_has_the_label_all_go_but_one_until_one_has_it() {
+    let none = order(&[LetElect(false), EDIT, Wait(60_000)]);
+    assert_eq!(none.len(), 4, "{none:?}");
+    let later = order(&[LetElect(false), EDIT, Wait(60_000), LetElect(true), Wait(30_000)]);
+    assert_eq!(later.len(), 5, "{later:?}");
+    // It is the one that has stayed.
+    let stayed = [4, 5, 6, 7, 8].into_iter().find(|pod| !none.contains(pod));
+    assert_eq!(later.last(), stayed.as_ref());
+}
+
+#[test]
+fn if_all_pods_have_the_label_nothing_is_ordered() {
+    let back = [spec(Edit::Select(Pods::Back)), spec(Edit::RestartLast(Last::Back)), Wait(200), EDIT, Wait(30_000)];
+    let all = deleted(&play_well(&led(&back)));
+    assert!(all.len() == 2 && all[1].1 < 50, "{all:?}");
+}
+
+/// The leader is the oldest pod, and would be the canary.
+#[test]
+fn the_last_pod_is_no_canary() {
+    let canary = spec(Edit::Canary(Some((PodCount::Pods(1), 10))));
+    let all = order(&[canary, EDIT, Wait(60_000)]);
+    assert_eq!((all.len(), all.last()), (5, Some(&4)), "{all:?}");
+}
+
+#[test]
+fn the_last_pod_is_handed_over_once_the_other_has_its_successor() {
+    let surge = [spec(Edit::MaxUnavailable(None)), spec(Edit::MaxSurge(Some(PodCount::Pods(2))))];
+    let story = led(&[&surge[..], &[EDIT, Wait(30_000)]].concat());
+    let played = play_well(&Story { surges: true, owners: Owners::One, monitors: vec![(0, AT_ONCE)], ..story });
+    let handed_over: Vec<usize> = played.ledger.handed_over.iter().map(|it| it.pod).collect();
+    assert_eq!(handed_over, [2, 1]);
+    let [first, second] = &played.ledger.handed_over[..] else { panic!("{handed_over:?}") };
+    assert!(second.at.ms >= first.at.ms + READINESS);
+}
