@@ -20,7 +20,7 @@ use crate::monitor::notice::Notice;
 use crate::monitor::source::SourceName;
 
 pub(crate) struct Context {
-    /// Begins no request once the keeper is stopped.
+    /// While the keeper works, begins no request once it is to end.
     pub(crate) client: Client,
     pub(crate) shared: Arc<Shared>,
     pub(crate) name: Arc<str>,
@@ -29,16 +29,24 @@ pub(crate) struct Context {
     pub(crate) tally: Tally,
 }
 
-/// Returns the span of a ConfigMonitor, which gives log lines the fields `namespace` and `monitor`. The level is that of
-/// errors, so that no filter of levels takes the fields from a line that is logged. A span takes memory, so idle keepers
-/// are outside theirs.
-pub(crate) fn span(namespace: &str, monitor: &str) -> Span {
-    error_span!("reconcile", namespace, monitor)
-}
-
 impl Context {
+    pub(crate) fn new(shared: Arc<Shared>, name: Arc<str>, uid: Uid) -> Self {
+        let client = shared.client.clone();
+        let tally = Tally::of(client.metrics(), client.namespace(), &name);
+        Self { client, shared, name, uid, tally }
+    }
+
+    /// Returns the context of another keeper of the ConfigMonitor.
+    pub(crate) fn renewed(&self) -> Self {
+        let Self { shared, name, uid, .. } = self;
+        Self::new(Arc::clone(shared), Arc::clone(name), uid.clone())
+    }
+
+    /// Returns the span of the ConfigMonitor, which gives log lines the fields `namespace` and `monitor`. The level is that
+    /// of errors, so that no filter of levels takes the fields from a line that is logged. A span takes memory, so idle
+    /// keepers are outside theirs.
     pub(crate) fn span(&self) -> Span {
-        span(self.client.namespace(), &self.name)
+        error_span!("reconcile", namespace = self.client.namespace(), monitor = &*self.name)
     }
 
     pub(crate) fn log_finding(&self, source: &str, version: Option<&ResourceVersion>, finding: Finding) {

@@ -486,7 +486,8 @@ impl Index {
         let (generation, baselined, listed, request) = (*generation, *baselined, listed.clone(), request.clone());
         let sources = sources.iter().filter_map(bell).collect();
         let no_secrets = self.no_secrets.clone().filter(|_| discovering.is_some());
-        Some(Latest { generation, baselined, request, listed, sources, found, awaits_pods, no_secrets })
+        let is_stopped = false;
+        Some(Latest { is_stopped, generation, baselined, request, listed, sources, found, awaits_pods, no_secrets })
     }
 }
 

@@ -1,14 +1,16 @@
-//! The keeper of one ConfigMonitor: one task that reconciles when a doorbell rings or a timer fires, and is idle
+//! The keeper of one ConfigMonitor: one task that reconciles when a doorbell rings or a timer fires, and sleeps
 //! otherwise.
 //!
-//! There may be thousands of keepers, most of them idle. Hence large parts are boxed, and the number of awake keepers
-//! is limited.
+//! There may be thousands of keepers, most of them asleep: such a task has little more than what the keeper knows. The
+//! number of those that work is limited.
 
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use tokio::sync::watch;
-use tracing::{Instrument, debug, info, warn};
+use tracing::{Instrument, debug, error, info, warn};
 
 use super::clock::timer_now;
 use super::context::Context;
@@ -17,6 +19,7 @@ use super::memory::Memory;
 use super::reconcile::Reconciler;
 use super::requeue::Requeue;
 use super::scheduling::Scheduling;
+use crate::kube::backoff::Backoff;
 use crate::kube::error::{Cause, Error};
 use crate::kube::faults::Faults;
 
@@ -25,30 +28,105 @@ pub(crate) struct Keeper {
     scheduling: Scheduling,
     /// The failures since the last successful step.
     faults: Faults,
+    /// The pause after a panic.
+    pause: Backoff,
+}
+
+/// What a keeper does after a step.
+enum Next {
+    Work,
+    /// Wait for another value, and for nothing else.
+    Sleep,
+    End,
 }
 
 impl Keeper {
     /// The keeper reads what the memory lacks before it acts.
     pub(crate) fn new(context: Context, memory: Memory, latest: watch::Receiver<Latest>) -> Self {
         let reconciler = Reconciler::new(context, memory);
-        Self { reconciler, scheduling: Scheduling::new(latest), faults: Faults::default() }
+        Self { reconciler, scheduling: Scheduling::new(latest), faults: Faults::default(), pause: Backoff::default() }
     }
 
-    /// Runs until the client is stopped or the ConfigMonitor is deleted.
-    pub(crate) async fn run(mut self: Box<Self>) {
-        loop {
-            self.scheduling.register_interest(&self.reconciler.context.shared);
-            // A keeper with a turn needs no slot: keepers that share an owner wait for it.
-            if self.scheduling.turn.is_none() && !Box::pin(self.scheduling.acquire_slot(&self.reconciler.context)).await
-            {
-                return;
+    /// Runs until the operator stops or the ConfigMonitor is deleted, and begins anew after a pause if the keeper panics.
+    pub(crate) fn run(mut self: Box<Self>) -> impl Future<Output = ()> + Send {
+        // What is not awaited while the keeper sleeps takes no memory then.
+        async move {
+            while Box::pin(self.queue()).await {
+                let goes_on = AssertUnwindSafe(Box::pin(self.work())).catch_unwind().await.ok();
+                match goes_on {
+                    Some(true) => _ = self.scheduling.rung().await,
+                    Some(false) => return,
+                    None => Box::pin(self.begin_anew()).await,
+                }
             }
+        }
+    }
+
+    /// Forgets everything after a panic, and pauses.
+    async fn begin_anew(&mut self) {
+        self.reconciler.context.span().in_scope(|| error!("keeper panicked; restarting it"));
+        let pause = self.pause.after_failure();
+        let new = Self::new(self.reconciler.context.renewed(), Memory::default(), self.scheduling.receiver());
+        *self = Self { pause: std::mem::take(&mut self.pause), ..new };
+        tokio::select! {
+            () = self.scheduling.stopped() => {}
+            () = tokio::time::sleep(pause) => {}
+        }
+    }
+
+    /// Waits until the keeper is to end.
+    pub(crate) fn stopped(&self) -> impl Future<Output = ()> + use<> {
+        self.scheduling.stopped()
+    }
+
+    /// Waits for a slot. Returns false once the keeper is to end.
+    async fn queue(&mut self) -> bool {
+        self.scheduling.register_interest(&self.reconciler.context.shared);
+        let stopped = self.scheduling.stopped();
+        tokio::select! {
+            biased;
+            () = stopped => false,
+            has_slot = self.scheduling.acquire_slot(&self.reconciler.context) => has_slot,
+        }
+    }
+
+    /// Makes steps until the keeper may sleep. Returns false once it is to end.
+    async fn work(&mut self) -> bool {
+        let (stopped, shared) = (self.scheduling.stopped(), Arc::clone(&self.reconciler.context.shared));
+        let stop = shared.client.stop().child_token();
+        self.reconciler.context.client = shared.client.with_stop(stop.clone());
+        let goes_on = {
+            let mut steps = Box::pin(self.steps());
+            tokio::select! {
+                biased;
+                // Requests in flight are finished.
+                () = stopped => {
+                    stop.cancel();
+                    steps.await
+                }
+                goes_on = &mut steps => goes_on,
+            }
+        };
+        self.reconciler.context.client = shared.client.clone();
+        goes_on
+    }
+
+    async fn steps(&mut self) -> bool {
+        loop {
             let span = self.reconciler.context.span();
             let requeue = Box::pin(self.step()).instrument(span).await;
             self.scheduling.slot = None;
             self.scheduling.drop_interest();
-            if !self.wait(requeue).await {
-                return;
+            match self.wait(requeue).await {
+                Next::Work => {}
+                Next::Sleep => return true,
+                Next::End => return false,
+            }
+            self.scheduling.register_interest(&self.reconciler.context.shared);
+            // A keeper with a turn needs no slot: keepers that share an owner wait for it.
+            if self.scheduling.turn.is_none() && !Box::pin(self.scheduling.acquire_slot(&self.reconciler.context)).await
+            {
+                return false;
             }
         }
     }
@@ -91,14 +169,14 @@ impl Keeper {
     }
 
     /// Waits for what the step has asked for: a time, another value, pods that are worth a step, or a turn with owners.
-    /// Returns false once the keeper is to end.
-    async fn wait(&mut self, requeue: Requeue) -> bool {
+    async fn wait(&mut self, requeue: Requeue) -> Next {
         let (until, owners) = match requeue {
-            Requeue::Now => return true,
+            Requeue::Now => return Next::Work,
+            Requeue::At(None) if !self.reconciler.follows_pods() => return Next::Sleep,
             Requeue::At(until) => (until, None),
             Requeue::Later(until) => (Some(until), None),
             Requeue::OnTurn(owners) => (None, Some(owners)),
-            Requeue::Never => return false,
+            Requeue::Never => return Next::End,
         };
         let reads_pods = owners.is_none() && !self.faults.is_failing();
         let timer = async {
@@ -110,13 +188,15 @@ impl Keeper {
         let (generation, shared) = (self.reconciler.generation(), Arc::clone(&self.reconciler.context.shared));
         let watched = tokio::select! {
             biased;
-            goes_on = self.scheduling.changed(&shared, owners, generation) => return goes_on,
-            () = timer => return true,
+            goes_on = self.scheduling.changed(&shared, owners, generation) => {
+                return if goes_on { Next::Work } else { Next::End };
+            }
+            () = timer => return Next::Work,
             watched = self.reconciler.worth_a_step(), if reads_pods => watched,
         };
         if let Err(error) = watched {
             self.reconciler.context.span().in_scope(|| self.reconciler.log_watch_failure(&error));
         }
-        true
+        Next::Work
     }
 }

@@ -23,6 +23,8 @@ pub(crate) enum Doorbell {
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Latest {
+    /// The keeper is to end, and begins no other request.
+    pub(crate) is_stopped: bool,
     pub(crate) generation: i64,
     /// Whether the status has a baseline. If the keeper's record has one and this status does not, somebody has cleared
     /// the status.

@@ -22,16 +22,14 @@ mod step;
 mod watches;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::FutureExt;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::sleep_until;
 use tokio_util::sync::CancellationToken;
-use tracing::{error, info, warn};
+use tracing::{info, warn};
 
 use self::clock::timer_now;
 use self::context::Context;
@@ -45,10 +43,8 @@ pub use self::namespaces::{Excluded, NamespaceSelector, Namespaces};
 use self::shared::Shared;
 use self::watches::{Scope, Update, Watches};
 use crate::kube::Uid;
-use crate::kube::backoff::Backoff;
 use crate::kube::client::Client;
 use crate::kube::watch::Event;
-use crate::metrics::Tally;
 use crate::monitor::ConfigMonitor;
 
 /// The time that keepers have to finish their requests when the operator stops.
@@ -123,23 +119,16 @@ impl Synced {
 struct Keepers {
     client: Client,
     handles: BTreeMap<Uid, Handle>,
-    /// The keepers that are stopping. A new keeper for a ConfigMonitor of the same name waits for them.
-    ending: Vec<Ended>,
+    /// The keepers that are to end. A new keeper for a ConfigMonitor of the same name waits for them.
+    ending: Vec<Arc<Handle>>,
     tasks: JoinSet<()>,
 }
 
+/// The keeper of the ConfigMonitor of this name. Once the keeper has ended, the channel has no receiver.
 struct Handle {
-    latest: watch::Sender<Latest>,
-    stop: CancellationToken,
-    ended: Ended,
-}
-
-/// Says when a keeper of the ConfigMonitor of this name has ended. The namespace is in `shared`.
-#[derive(Clone)]
-struct Ended {
     shared: Arc<Shared>,
     name: Arc<str>,
-    signal: CancellationToken,
+    latest: watch::Sender<Latest>,
 }
 
 /// What the flags say about the ConfigMonitors of all namespaces.
@@ -205,7 +194,7 @@ impl Keepers {
     }
 
     fn apply(&mut self, Changes { shared, changes }: Changes) {
-        self.ending.retain(|before| !before.signal.is_cancelled());
+        self.ending.retain(|before| !before.latest.is_closed());
         for change in changes {
             match change {
                 Change::LookAfter => {
@@ -224,9 +213,9 @@ impl Keepers {
                     }
                 }
                 Change::Stop(uid) => {
-                    if let Some(Handle { stop, ended, .. }) = self.handles.remove(&uid) {
-                        stop.cancel();
-                        self.ending.push(ended);
+                    if let Some(handle) = self.handles.remove(&uid) {
+                        handle.latest.send_modify(|latest| latest.is_stopped = true);
+                        self.ending.push(Arc::new(handle));
                     }
                 }
             }
@@ -235,17 +224,21 @@ impl Keepers {
 
     fn start(&mut self, shared: &Arc<Shared>, monitor: ConfigMonitor, latest: Latest) {
         let (name, uid) = (monitor.metadata.name.clone(), monitor.metadata.uid.clone());
-        let stop = self.client.stop().child_token();
-        let (latest, receiver) = watch::channel(latest);
-        let ended = Ended { shared: Arc::clone(shared), name, signal: CancellationToken::new() };
-        let is_namesake = |before: &&Ended| {
-            before.name == ended.name && before.shared.client.namespace() == shared.client.namespace()
+        let is_namesake = |before: &&Arc<Handle>| {
+            before.name == name && before.shared.client.namespace() == shared.client.namespace()
         };
-        let before: Vec<Ended> = self.ending.iter().filter(is_namesake).cloned().collect();
+        let before: Vec<Arc<Handle>> = self.ending.iter().filter(is_namesake).cloned().collect();
         // A standby's record may be stale once it is elected: the previous leader may have written the status.
-        let memory = shared.limits.is_elected().then(|| Box::new(Memory::of(monitor)));
-        self.tasks.spawn(keep(ended.clone(), before, uid.clone(), stop.clone(), receiver, memory));
-        self.handles.insert(uid, Handle { latest, stop, ended });
+        let memory = if shared.limits.is_elected() { Memory::of(monitor) } else { Memory::default() };
+        let context = Context::new(Arc::clone(shared), Arc::clone(&name), uid.clone());
+        let (latest, receiver) = watch::channel(latest);
+        let keeper = Box::new(Keeper::new(context, memory, receiver));
+        if before.is_empty() {
+            self.tasks.spawn(keeper.run());
+        } else {
+            self.tasks.spawn(run_after(before, keeper));
+        }
+        self.handles.insert(uid, Handle { shared: Arc::clone(shared), name, latest });
     }
 
     /// Waits until the keepers have finished their requests.
@@ -259,34 +252,20 @@ impl Keepers {
     }
 }
 
-/// Runs the keeper of a ConfigMonitor once those `before` have ended, and again after a pause if it panics. The memory
-/// is boxed, because a future keeps the place of its arguments.
-async fn keep(
-    ended: Ended,
-    before: Vec<Ended>,
-    uid: Uid,
-    stop: CancellationToken,
-    latest: watch::Receiver<Latest>,
-    mut memory: Option<Box<Memory>>,
-) {
-    let Ended { shared, name, signal } = ended;
-    let _signal = signal.drop_guard();
-    for other in before {
-        stop.run_until_cancelled(other.signal.cancelled()).await;
-    }
-    let mut backoff = Backoff::default();
-    loop {
-        let client = shared.client.with_stop(stop.clone());
-        let tally = Tally::of(client.metrics(), client.namespace(), &name);
-        let context = Context { client, shared: Arc::clone(&shared), name: Arc::clone(&name), uid: uid.clone(), tally };
-        let memory = *memory.take().unwrap_or_default();
-        let keeper = Box::new(Keeper::new(context, memory, latest.clone()));
-        if AssertUnwindSafe(keeper.run()).catch_unwind().await.is_ok() {
-            return;
+/// Runs a keeper once those `before` have ended.
+async fn run_after(before: Vec<Arc<Handle>>, keeper: Box<Keeper>) {
+    let stopped = keeper.stopped();
+    let ended = async {
+        for other in before {
+            other.latest.closed().await;
         }
-        context::span(shared.client.namespace(), &name).in_scope(|| error!("keeper panicked; restarting it"));
-        stop.run_until_cancelled(tokio::time::sleep(backoff.after_failure())).await;
+    };
+    tokio::select! {
+        biased;
+        () = stopped => return,
+        () = ended => {}
     }
+    keeper.run().await;
 }
 
 #[cfg(test)]

@@ -56,7 +56,7 @@ impl Reconciler {
             self.restarts.hold();
             return Ok(Requeue::missing());
         };
-        let (policy, mut status) = (Policy::of(record.monitor.spec.as_deref()), record.status.clone());
+        let (policy, mut status) = (Policy::of(record.spec.as_deref()), record.status.clone());
         let Context { shared, uid, name, .. } = &self.context;
         self.selected = policy.as_ref().ok().map(|policy| match self.selected.take() {
             Some(selected) if selected.is_by(&policy.selector) => selected,
@@ -215,6 +215,10 @@ impl Reconciler {
         };
         self.context.log_finding(&report::named(status, &changed), version, finding);
         replaced.into_iter().map(notice::immutable_replaced).collect()
+    }
+
+    pub(crate) fn follows_pods(&self) -> bool {
+        self.restarts.are_followed()
     }
 
     /// Waits until the pods of the restart under way are worth another step, or until their watch fails.

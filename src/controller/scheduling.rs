@@ -31,18 +31,32 @@ impl Scheduling {
     }
 
     /// Ends the turn, and waits for another value, or for a turn with these owners: until then, only an edit of the spec
-    /// counts, of another generation than the one read. Returns false if the sender is gone.
+    /// counts, of another generation than the one read. Returns false once the keeper is to end.
     pub(crate) async fn changed(&mut self, shared: &Shared, owners: Option<Owners>, read: i64) -> bool {
         // Its own turn would block the new one.
         self.turn = None;
-        let Some(owners) = owners else { return self.latest.changed().await.is_ok() };
+        let Some(owners) = owners else {
+            return self.latest.changed().await.is_ok() && !self.latest.borrow().is_stopped;
+        };
         let seen = self.seen_generation;
+        let is_edited = |latest: &Latest| latest.is_stopped || ![seen, read].contains(&latest.generation);
         self.turn = tokio::select! {
             biased;
             turn = Box::pin(shared.namespace_limits.turns.take(owners)) => Some(turn),
-            edited = self.latest.wait_for(|latest| ![seen, read].contains(&latest.generation)) => return edited.is_ok(),
+            edited = self.latest.wait_for(is_edited) => return edited.is_ok_and(|latest| !latest.is_stopped),
         };
         true
+    }
+
+    /// Waits for another value.
+    pub(crate) fn rung(&mut self) -> impl Future + use<'_> {
+        self.latest.changed()
+    }
+
+    /// Waits until the keeper is to end.
+    pub(crate) fn stopped(&self) -> impl Future<Output = ()> + use<> {
+        let mut latest = self.latest.clone();
+        async move { drop(latest.wait_for(|latest| latest.is_stopped).await) }
     }
 
     /// Returns a receiver that has seen what this one has.

@@ -75,7 +75,7 @@ impl Memory {
 
     /// Returns the generation of the ConfigMonitor as last read, or 0 if it must be read.
     pub(crate) fn generation(&self) -> i64 {
-        self.record.as_ref().map_or(0, |record| record.monitor.metadata.generation)
+        self.record.as_ref().map_or(0, |record| record.generation)
     }
 
     pub(crate) fn status(&self) -> Option<&Status> {
@@ -88,7 +88,7 @@ impl Memory {
     }
 
     pub(crate) fn request(&self) -> Option<Arc<str>> {
-        self.record.as_ref()?.monitor.metadata.annotations.restart_requested_at.clone()
+        self.record.as_ref()?.request.clone()
     }
 
     /// Returns whether the request has not been handled yet.
@@ -107,14 +107,13 @@ impl Memory {
     pub(crate) async fn record(&mut self, context: &Context, latest: &Latest) -> Result<Option<&Record>, Error> {
         let relisted = self.listed != latest.listed;
         self.listed.clone_from(&latest.listed);
-        let version = self.record.as_ref().map(|record| &record.monitor.metadata.resource_version);
+        let version = self.record.as_ref().map(|record| &record.version);
         // As after a restore from backup with an earlier status.
         let another = relisted && latest.listed.as_ref().is_some_and(|listed| Some(listed) != version);
         let is_current = |record: &Record| {
-            let metadata = &record.monitor.metadata;
-            let edited = metadata.generation != latest.generation;
+            let edited = record.generation != latest.generation;
             let cleared = record.status.is_baselined() && !latest.baselined;
-            let requested = metadata.annotations.restart_requested_at != latest.request;
+            let requested = record.request != latest.request;
             !edited && !cleared && !requested && !another
         };
         if !self.record.as_ref().is_some_and(is_current) {
@@ -144,11 +143,9 @@ impl Memory {
 
     /// `None` if the ConfigMonitor is deleted.
     async fn read(&self, context: &Context) -> Result<Option<Record>, Error> {
-        match Record::read(&context.client, &context.name, !self.has_written).await {
-            Ok(record) if record.monitor.metadata.uid == context.uid => Ok(Some(record)),
-            Ok(_) => Ok(None),
+        match Record::read(context, !self.has_written).await {
             Err(error) if error.cause.is_not_found() => Ok(None),
-            Err(error) => Err(error),
+            read => read,
         }
     }
 

@@ -1,15 +1,15 @@
 //! The record of one ConfigMonitor: the object as last read, and the only way to write its status.
 
-use std::sync::Once;
+use std::sync::{Arc, Once};
 
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use tracing::warn;
 
-use crate::kube::Action;
-use crate::kube::client::Client;
+use crate::controller::context::Context;
 use crate::kube::error::{Cause, Error};
 use crate::kube::objects::position;
+use crate::kube::{Action, ResourceVersion};
 use crate::monitor::schema::dropped_field;
 use crate::monitor::status::{Status, without_restart};
 use crate::monitor::{CONFIG_MONITORS, ConfigMonitor, MonitorMetadata};
@@ -17,9 +17,14 @@ use crate::monitor::{CONFIG_MONITORS, ConfigMonitor, MonitorMetadata};
 /// All ConfigMonitors have the same schema, so one log line is enough.
 static OLD_SCHEMA_LOGGED: Once = Once::new();
 
+/// There may be thousands of records, so they hold no more than keepers need.
 #[derive(Debug)]
 pub(crate) struct Record {
-    pub(crate) monitor: ConfigMonitor,
+    pub(super) version: ResourceVersion,
+    pub(super) generation: i64,
+    /// The annotation that requests a restart.
+    pub(super) request: Option<Arc<str>>,
+    pub(crate) spec: Option<Box<RawValue>>,
     pub(crate) status: Status,
 }
 
@@ -29,75 +34,75 @@ impl Record {
     ///
     /// # Errors
     /// [`Cause::Invalid`] if the status cannot be decoded.
-    pub(super) fn of(mut monitor: ConfigMonitor, leaves_out: bool) -> Result<Self, Error> {
-        // Taken, so that the status is not stored twice.
-        let status = monitor.status.take();
-        Self::decode(monitor, status.as_deref(), leaves_out)
-    }
-
-    fn decode(mut monitor: ConfigMonitor, status: Option<&RawValue>, leaves_out: bool) -> Result<Self, Error> {
-        monitor.metadata.namespace = String::new();
-        let name = &*monitor.metadata.name;
-        let mut decoded: Status = match serde_json::from_str(status.map_or("{}", RawValue::get)) {
-            Ok(decoded) => decoded,
-            Err(error) => {
-                let Some(rest) = status.filter(|_| leaves_out).and_then(without_restart) else {
-                    let cause = Cause::Invalid(format!("it cannot be decoded: {}", position(&error)));
-                    return Err(Action::on("get", CONFIG_MONITORS, name).of("status").failed(cause));
-                };
-                warn!(name, "the restart in the status is of another version of the operator; it begins anew");
-                rest
-            }
-        };
-        // Saves memory: there may be thousands of statuses.
-        decoded.conditions.shrink_to_fit();
-        if decoded.observed_generation != Some(monitor.metadata.generation) {
-            // The selector may have been edited since these pods were counted.
-            decoded.pods = None;
-        }
-        Ok(Self { monitor, status: decoded })
+    pub(super) fn of(monitor: ConfigMonitor, leaves_out: bool) -> Result<Self, Error> {
+        let ConfigMonitor { metadata, spec, status } = monitor;
+        let MonitorMetadata { name, resource_version: version, generation, annotations, .. } = metadata;
+        let (request, status) = (annotations.restart_requested_at, status.as_deref());
+        let status = decode(&name, generation, status, leaves_out)?;
+        Ok(Self { version, generation, request, spec, status })
     }
 
     /// Other metadata may differ. After a restore from backup, another spec may have the same generation.
     pub(super) fn has_same_spec_and_status(&self, other: &Self) -> bool {
-        let is_same_spec =
-            self.monitor.metadata.generation == other.monitor.metadata.generation && self.spec() == other.spec();
-        is_same_spec && self.status == other.status
+        let [own, others] = [self, other].map(|record| record.spec.as_deref().map(RawValue::get));
+        self.generation == other.generation && own == others && self.status == other.status
     }
 
-    fn spec(&self) -> Option<&str> {
-        self.monitor.spec.as_deref().map(RawValue::get)
-    }
-
-    pub(super) async fn read(client: &Client, name: &str, leaves_out: bool) -> Result<Self, Error> {
-        Self::of(client.get(CONFIG_MONITORS, name).await?.value, leaves_out)
+    /// Returns the ConfigMonitor. `None` if another one has its name.
+    pub(super) async fn read(context: &Context, leaves_out: bool) -> Result<Option<Self>, Error> {
+        let monitor: ConfigMonitor = context.client.get(CONFIG_MONITORS, &context.name).await?.value;
+        let is_it = monitor.metadata.uid == context.uid;
+        is_it.then(|| Self::of(monitor, leaves_out)).transpose()
     }
 
     /// Replaces the status by compare-and-swap. Consumes the record: after a failure it may be stale.
-    pub(super) async fn replace_status(self, client: &Client, status: &Status) -> Result<Self, Error> {
-        let ConfigMonitor { metadata, spec, .. } = self.monitor;
+    pub(super) async fn replace_status(self, context: &Context, status: &Status) -> Result<Self, Error> {
+        let Context { client, name, uid, .. } = context;
         // The API server ignores the rest of the object here.
         let update = json!({
             "apiVersion": CONFIG_MONITORS.api_version,
             "kind": CONFIG_MONITORS.kind,
             "metadata": {
-                "name": metadata.name,
+                "name": name,
                 "namespace": client.namespace(),
-                "uid": metadata.uid,
-                "resourceVersion": metadata.resource_version,
+                "uid": uid,
+                "resourceVersion": self.version,
             },
             "status": status,
         });
-        let answer: ConfigMonitor = client.replace_status(CONFIG_MONITORS, &metadata.name, &update).await?.value;
-        // The other fields are unchanged: otherwise the resourceVersion would have differed.
-        let metadata = MonitorMetadata { resource_version: answer.metadata.resource_version, ..metadata };
+        let answer: ConfigMonitor = client.replace_status(CONFIG_MONITORS, name, &update).await?.value;
         let stored = answer.status.as_deref();
-        let record = Self::decode(ConfigMonitor { metadata, spec, status: None }, stored, false);
-        if !OLD_SCHEMA_LOGGED.is_completed() && !record.as_ref().is_ok_and(|record| record.status == *status) {
+        let decoded = decode(name, self.generation, stored, false);
+        if !OLD_SCHEMA_LOGGED.is_completed() && !decoded.as_ref().is_ok_and(|decoded| decoded == status) {
             warn_of_old_schema(status, stored);
         }
-        record
+        // The other fields are unchanged: otherwise the resourceVersion would have differed.
+        Ok(Self { version: answer.metadata.resource_version, status: decoded?, ..self })
     }
+}
+
+/// Decodes the status of the ConfigMonitor of this name and generation.
+fn decode(name: &str, generation: i64, status: Option<&RawValue>, leaves_out: bool) -> Result<Status, Error> {
+    let mut decoded: Status = match serde_json::from_str(status.map_or("{}", RawValue::get)) {
+        Ok(decoded) => decoded,
+        Err(error) => {
+            let Some(rest) = status.filter(|_| leaves_out).and_then(without_restart) else {
+                let cause = Cause::Invalid(format!("it cannot be decoded: {}", position(&error)));
+                return Err(Action::on("get", CONFIG_MONITORS, name).of("status").failed(cause));
+            };
+            warn!(name, "the restart in the status is of another version of the operator; it begins anew");
+            rest
+        }
+    };
+    // Decoding reserves room for several.
+    decoded.conditions.shrink_to_fit();
+    decoded.sources.shrink_to_fit();
+    decoded.history.shrink_to_fit();
+    if decoded.observed_generation != Some(generation) {
+        // The selector may have been edited since these pods were counted.
+        decoded.pods = None;
+    }
+    Ok(decoded)
 }
 
 /// Logs once that the API server has dropped a field of the status.

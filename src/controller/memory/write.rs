@@ -48,12 +48,11 @@ impl Memory {
             let cause = Cause::Conflict("the ConfigMonitor must be read first".to_owned());
             return Err(not_written(context, cause));
         };
-        let generation = record.monitor.metadata.generation;
-        let notice = report(situation, &mut status, generation, context.client.server_now());
+        let notice = report(situation, &mut status, record.generation, context.client.server_now());
         // An annotation that changes all the time costs one write for each look: edits during a look collapse.
         if status != record.status {
             let ended = status.ended_since(&record.status).cloned();
-            record = record.replace_status(&context.client, &status).await.inspect_err(|error| {
+            record = record.replace_status(context, &status).await.inspect_err(|error| {
                 if matches!(error.cause, Cause::Conflict(_)) {
                     context.client.metrics().status_conflict();
                 }

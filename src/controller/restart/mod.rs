@@ -241,6 +241,11 @@ impl Restarts {
         Ok(Requeue::At(self.recheck_at))
     }
 
+    /// Returns whether a watch follows the pods of a restart.
+    pub(crate) fn are_followed(&self) -> bool {
+        self.watched.as_ref().is_some_and(|watched| watched.is_followed())
+    }
+
     /// Waits until the pods of the restart under way are worth another pass, or until their watch fails.
     pub(crate) async fn worth_a_pass(&mut self, client: &Client) -> Result<(), Error> {
         match &mut self.watched {

@@ -62,6 +62,10 @@ impl Watched {
         })
     }
 
+    pub(super) fn is_followed(&self) -> bool {
+        self.watch.is_open()
+    }
+
     /// Waits until the restart asks for more than to wait, or until the watch fails.
     pub(super) async fn worth_a_pass(&mut self, client: &Client) -> Result<(), Error> {
         if !self.watch.is_open() {

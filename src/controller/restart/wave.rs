@@ -225,7 +225,10 @@ impl StopCheck {
     fn allows_request(&self, is_first: bool) -> bool {
         match self.latest.has_changed() {
             Ok(false) => true,
-            Ok(true) => is_first && self.latest.borrow().generation == self.confirmed.generation(),
+            Ok(true) => {
+                let Latest { is_stopped, generation, .. } = *self.latest.borrow();
+                is_first && !is_stopped && generation == self.confirmed.generation()
+            }
             Err(_) => false,
         }
     }
