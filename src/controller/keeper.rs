@@ -48,16 +48,14 @@ impl Keeper {
     }
 
     /// Runs until the operator stops or the ConfigMonitor is deleted, and begins anew after a pause if the keeper panics.
-    pub(crate) fn run(mut self: Box<Self>) -> impl Future<Output = ()> + Send {
-        // What is not awaited while the keeper sleeps takes no memory then.
-        async move {
-            while Box::pin(self.queue()).await {
-                let goes_on = AssertUnwindSafe(Box::pin(self.work())).catch_unwind().await.ok();
-                match goes_on {
-                    Some(true) => _ = self.scheduling.rung().await,
-                    Some(false) => return,
-                    None => Box::pin(self.begin_anew()).await,
-                }
+    /// What is not awaited while it sleeps is boxed or dropped, and takes no memory then.
+    pub(crate) async fn run(mut self: Box<Self>) {
+        while Box::pin(self.queue()).await {
+            let goes_on = AssertUnwindSafe(Box::pin(self.work())).catch_unwind().await.ok();
+            match goes_on {
+                Some(true) => _ = self.scheduling.rung().await,
+                Some(false) => return,
+                None => Box::pin(self.begin_anew()).await,
             }
         }
     }

@@ -14,8 +14,8 @@ const BLOCKED_DELAY: Duration = Duration::from_secs(5);
 /// etcd's message about a revision from the future. API servers before 1.34 pass this message on with 500; later ones
 /// answer 504 with the cause `ResourceVersionTooLarge`.
 const FUTURE_REVISION: &str = "required revision is a future revision";
-/// The API server's messages about a request that an admission webhook or a ValidatingAdmissionPolicy denied. The code
-/// may be 403, but no RBAC right would help.
+/// The API server's messages about a request that an admission webhook or a ValidatingAdmissionPolicy denied. A webhook
+/// chooses the code: with 403 no RBAC right would help, with 429 the API server is not busy.
 const DENIALS: [&str; 2] = [" denied the request", " denied request"];
 /// The maximum length of a quoted message, in bytes: log lines, conditions and Events have limits.
 const MAX_QUOTE: usize = 1024;
@@ -98,6 +98,10 @@ struct DetailsCause {
     message: String,
 }
 
+fn is_denial(message: &str) -> bool {
+    DENIALS.iter().any(|denial| message.contains(denial))
+}
+
 impl Cause {
     /// Reads an answer that is not 2xx. `retry_after` is the header of that name, `body` at least the quotable part of
     /// the answer.
@@ -127,8 +131,8 @@ impl Cause {
             404 if status.reason == "NotFound" => Self::NotFound(message),
             409 => Self::Conflict(message),
             410 => Self::Expired,
+            403 | 429 if is_denial(&status.message) => Self::Refused(message),
             429 => Self::Busy(after.or((named > 0).then(|| retry_delay(named)))),
-            403 if DENIALS.iter().any(|denial| status.message.contains(denial)) => Self::Refused(message),
             401 | 403 => Self::Forbidden(message),
             400 | 413 | 422 => Self::Invalid(message),
             504 if status.details.causes.iter().any(|cause| cause.reason == "ResourceVersionTooLarge") => Self::Expired,
@@ -136,6 +140,11 @@ impl Cause {
             503 | 504 => Self::Unreachable(format!("HTTP {code}: {message}")),
             _ => Self::Refused(format!("HTTP {code}: {message}")),
         }
+    }
+
+    /// Whether an admission webhook or a ValidatingAdmissionPolicy denied the request.
+    pub(crate) fn is_denial(&self) -> bool {
+        matches!(self, Self::Refused(message) if is_denial(message))
     }
 
     /// Whether the API server refused this request, so that nothing was changed and a request about another object may
@@ -254,6 +263,8 @@ mod tests {
         assert_eq!(Cause::of_answer(429, None, body), Cause::Busy(ten));
         assert_eq!(Cause::of_answer(429, Some("soon"), b""), Cause::Busy(None));
         assert_eq!(Cause::of_answer(429, None, &status("TooManyRequests", "later")), Cause::Busy(None));
+        let denial = "admission webhook \"w\" denied the request: later";
+        assert_eq!(Cause::of_answer(429, None, &status("TooManyRequests", denial)), Cause::Refused(denial.to_owned()));
     }
 
     #[test]

@@ -140,6 +140,7 @@ fn each_line_of_a_table_with_tests_has_the_test_that_it_names() {
     }
     for (page, heading, lines) in [
         ("docs/security.md", "### What one namespace can take", 11),
+        ("docs/managed-pods.md", "# Pods that other operators manage", 6),
         ("docs/rolling-restarts.md", "### Owners of other kinds", 7),
     ] {
         let page = read(&project(page));

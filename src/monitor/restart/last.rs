@@ -1,6 +1,6 @@
 //! The pods that go after all others: those that `spec.restartLast` selects, by the labels that they have at the time.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use super::standing::Undeleted;
 use crate::kube::Uid;
@@ -56,7 +56,7 @@ pub(super) fn hold_back<'a>(
     if !others.are_left && others.are_replaced {
         return Waiting::None;
     }
-    let mut last = BTreeSet::new();
-    pods.retain(|pod| !(pod.goes_last && is_kept(pod)) || !last.insert(&*pod.name));
-    if last.is_empty() { Waiting::None } else { Waiting::Last(last.into_iter().collect()) }
+    let (last, others): (Vec<&Pod>, Vec<&Pod>) = pods.drain(..).partition(|pod| pod.goes_last && is_kept(pod));
+    *pods = others;
+    if last.is_empty() { Waiting::None } else { Waiting::Last(last.into_iter().map(|pod| &*pod.name).collect()) }
 }

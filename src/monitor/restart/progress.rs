@@ -113,7 +113,7 @@ pub(crate) fn situation<'a>(
         _ if *is_expected => Situation::RestartInProgress(progress),
         Cause::Blocked(_) => Situation::EvictionBlocked(progress, error),
         // The API server answers 500 to an eviction if two PodDisruptionBudgets select the pod.
-        Cause::Refused(_) if policy.deletion_policy == DeletionPolicy::Evict => {
+        cause @ Cause::Refused(_) if policy.deletion_policy == DeletionPolicy::Evict && !cause.is_denial() => {
             Situation::EvictionBlocked(progress, error)
         }
         Cause::Refused(_) | Cause::Invalid(_) => Situation::DeletionRefused(progress, error),
@@ -224,6 +224,8 @@ mod tests {
         assert_eq!(situation_of(true, false, Some((&blocked, true))), "RestartInProgress");
         assert_eq!(situation_of(true, false, Some((&refused, false))), "EvictionBlocked");
         assert_eq!(situation_of(false, false, Some((&refused, false))), "DeletionRefused");
+        let denied = Cause::Refused("HTTP 500: admission webhook \"w\" denied the request: x".to_owned());
+        assert_eq!(situation_of(true, false, Some((&denied, false))), "DeletionRefused");
         assert_eq!(situation_of(true, false, Some((&invalid, false))), "DeletionRefused");
         assert_eq!(situation_of(false, false, Some((&forbidden, false))), "Forbidden");
         assert_eq!(situation_of(false, false, Some((&unreachable, false))), "RestartInProgress");

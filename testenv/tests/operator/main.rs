@@ -14,6 +14,7 @@ mod injection;
 mod install;
 mod last;
 mod leader;
+mod managed;
 mod metrics;
 mod monitoring;
 mod namespaces;

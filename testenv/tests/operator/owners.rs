@@ -24,7 +24,7 @@ const REVISION: &str = "/metadata/labels/controller-revision-hash";
 
 /// What an owner does about a pod that is being deleted.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Shape {
+pub(crate) enum Shape {
     /// Creates another one at once, as a ReplicaSet does.
     AtOnce,
     /// Creates it again under its name, once it is gone, as a StatefulSet does.
@@ -33,15 +33,27 @@ enum Shape {
     Renames,
 }
 
+/// What the pods of a played owner have.
+pub(crate) struct Look {
+    /// Their names are this, a hyphen and a number.
+    pub(crate) name: &'static str,
+    pub(crate) labels: Value,
+    /// `apiVersion`, `kind`, `name` and `uid` of the owner.
+    pub(crate) owner: Value,
+}
+
 /// The owner of the pods of a namespace, until it is dropped.
-struct PlayedOwner {
+pub(crate) struct PlayedOwner {
     desired: Arc<AtomicUsize>,
     task: JoinHandle<()>,
 }
 
 impl PlayedOwner {
-    async fn start(ns: &TestNamespace, shape: Shape, replicas: usize) -> Self {
+    pub(crate) async fn start(ns: &TestNamespace, shape: Shape, replicas: usize, look: Look) -> Self {
         let desired = Arc::new(AtomicUsize::new(replicas));
+        let Look { name: prefix, labels, mut owner } = look;
+        owner["controller"] = json!(true);
+        let selector = selector(&labels);
         let (client, pods, wanted) = (ns.client.clone(), ns.collection("pods"), Arc::clone(&desired));
         let task = tokio::spawn(async move {
             let mut created = 0;
@@ -57,12 +69,11 @@ impl PlayedOwner {
                     let _ = client.delete(&format!("{pods}/{surplus}")).await;
                 }
                 for _ in there.len()..wanted {
-                    let named = |number| format!("member-{number}");
+                    let named = |number| format!("{prefix}-{number}");
                     let from = if shape == Shape::AfterTheEnd { 0 } else { created };
                     let name = (from..).map(named).find(|name| !there.contains(name)).unwrap_or_default();
                     created += 1;
-                    let owner = json!({"apiVersion": "example.com/v1", "kind": "Member", "name": "m", "uid": "m", "controller": true});
-                    let metadata = json!({"name": name, "labels": {"app": NAME}, "ownerReferences": [owner]});
+                    let metadata = json!({"name": name, "labels": labels, "ownerReferences": [owner]});
                     let spec = json!({"containers": [{"name": "app", "image": "app"}]});
                     let _ = client.create(&pods, &json!({"metadata": metadata, "spec": spec})).await;
                     there.push(name);
@@ -70,7 +81,7 @@ impl PlayedOwner {
                 sleep(Duration::from_millis(100)).await;
             }
         });
-        ns.ready_pods(APP, replicas).await;
+        ns.ready_pods(&selector, replicas).await;
         Self { desired, task }
     }
 
@@ -85,16 +96,22 @@ impl Drop for PlayedOwner {
     }
 }
 
-/// How many pods were available at the worst, since three were, and up to this version of an object. [`Observer`]
+/// Returns the selector of these labels.
+pub(crate) fn selector(labels: &Value) -> String {
+    let pairs = labels.as_object().unwrap().iter().map(|(key, value)| format!("{key}={}", value.as_str().unwrap()));
+    pairs.collect::<Vec<_>>().join(",")
+}
+
+/// How many pods were available at the worst, since so many were, and up to this version of an object. [`Observer`]
 /// counts against what owners desire, which these do not say.
-async fn fewest_available(history: History, last: &Value) -> Option<usize> {
+pub(crate) async fn fewest_available(history: History, desired: usize, last: &Value) -> Option<usize> {
     history.reach(revision(last)).await.unwrap();
     let (mut available, mut fewest) = (BTreeMap::new(), None);
     for version in history.end().versions() {
         let serves = |pod: &Value| is_ready(pod) && pod["metadata"]["deletionTimestamp"].is_null();
         available.insert(version.key.clone(), version.object.as_ref().is_some_and(serves));
         let count = available.values().filter(|serves| **serves).count();
-        fewest = fewest.map(|fewest: usize| fewest.min(count)).or((count == 3).then_some(3));
+        fewest = fewest.map(|fewest: usize| fewest.min(count)).or((count == desired).then_some(desired));
     }
     fewest
 }
@@ -113,7 +130,9 @@ impl Restart {
         let ns = TestNamespace::new().await;
         let history = control_plane().await.history(&[&format!("/registry/pods/{}/", ns.namespace)], Past::default());
         ns.config_map(NAME, "one").await;
-        let owner = PlayedOwner::start(&ns, shape, 3).await;
+        let member = json!({"apiVersion": "example.com/v1", "kind": "Member", "name": "m", "uid": "m"});
+        let look = Look { name: "member", labels: json!({"app": NAME}), owner: member };
+        let owner = PlayedOwner::start(&ns, shape, 3, look).await;
         let operator = ns.operator().await;
         let spec = json!({"maxUnavailable": 1, "minReadySeconds": 1, "progressDeadlineSeconds": 10});
         ns.monitor(NAME, spec).await;
@@ -137,7 +156,7 @@ impl Restart {
         let after = ns.ready_pods(APP, pods).await;
         assert!(before.values().all(|uid| !after.values().any(|other| other == uid)), "{before:?}, {after:?}");
         assert_eq!(settled["status"]["history"][0]["result"], "Completed");
-        assert_eq!(fewest_available(self.history, &settled).await, Some(fewest));
+        assert_eq!(fewest_available(self.history, 3, &settled).await, Some(fewest));
     }
 }
 

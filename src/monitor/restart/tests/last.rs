@@ -50,7 +50,8 @@ fn next(before: &[Pod], now: &[Pod], undeleted: &BTreeMap<Uid, Undeleted>) -> (V
 #[test]
 fn a_last_pod_waits_until_the_others_are_gone_and_their_successors_are_available() {
     let before = [pod("a"), pod("b"), last("p")];
-    let cases: [(&str, &[Pod], &[&str], &[&str]); 13] = [
+    type Case<'a> = (&'a str, &'a [Pod], &'a [&'a str], &'a [&'a str]);
+    let cases: [Case<'_>; 13] = [
         ("all exist", &before, &["a", "b"], &["p"]),
         ("one is terminating", &[terminating(pod("a")), new("c"), new("d"), last("p")], &[], &["p"]),
         ("one is missing", &[new("c"), last("p")], &[], &["p"]),

@@ -329,7 +329,8 @@ impl<'a> Load<'a> {
                     json!({"matchExpressions": [requirement]})
                 };
                 let last = [ordinal("In", &["0"]), ordinal("DoesNotExist", &[]), Value::Null];
-                self.patch_spec(&own, json!({"restartLast": last[self.rng.usize(..3)]})).await
+                let last = &last[self.rng.usize(..3)];
+                self.patch_spec(&own, json!({"restartLast": last})).await
             }
             Edit::Request => {
                 let annotations = json!({REQUEST: format!("edit {count}")});
