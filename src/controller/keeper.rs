@@ -169,6 +169,7 @@ impl Keeper {
     /// Waits for what the step has asked for: a time, another value, pods that are worth a step, or a turn with owners.
     async fn wait(&mut self, requeue: Requeue) -> Next {
         let (until, owners) = match requeue {
+            _ if self.scheduling.is_stopped() => return Next::End,
             Requeue::Now => return Next::Work,
             Requeue::At(None) if !self.reconciler.follows_pods() => return Next::Sleep,
             Requeue::At(until) => (until, None),

@@ -245,6 +245,7 @@ impl Keepers {
     async fn shut_down(mut self) {
         // Dropping the senders ends the keepers that are idle.
         self.handles.clear();
+        self.ending.clear();
         let all = async { while self.tasks.join_next().await.is_some() {} };
         if tokio::time::timeout(SHUTDOWN_TIMEOUT, all).await.is_err() {
             warn!(keepers = self.tasks.len(), "requests still in flight; stopping anyway");

@@ -36,7 +36,7 @@ impl Scheduling {
         // Its own turn would block the new one.
         self.turn = None;
         let Some(owners) = owners else {
-            return self.latest.changed().await.is_ok() && !self.latest.borrow().is_stopped;
+            return self.latest.changed().await.is_ok() && !self.is_stopped();
         };
         let seen = self.seen_generation;
         let is_edited = |latest: &Latest| latest.is_stopped || ![seen, read].contains(&latest.generation);
@@ -51,6 +51,11 @@ impl Scheduling {
     /// Waits for another value.
     pub(crate) fn rung(&mut self) -> impl Future + use<'_> {
         self.latest.changed()
+    }
+
+    /// Returns whether the keeper is to end. It may have seen the value that says so.
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.latest.borrow().is_stopped
     }
 
     /// Waits until the keeper is to end.

@@ -115,10 +115,11 @@ impl Progress {
         }
         match &standing.last {
             Waiting::None => {}
-            Waiting::Last(pods) => progress.add("last by spec.restartLast: ", pods.iter().copied()),
+            Waiting::Last(pods) => {
+                progress.add("waiting for the other pods (spec.restartLast): ", pods.iter().copied())
+            }
             Waiting::UntilOneIs(pod) => {
-                let why = "as no pod has the labels of spec.restartLast";
-                progress.details.push(format!("{pod} waits, {why}"));
+                progress.details.push(format!("no selected pod matches spec.restartLast, and {pod} waits for one"));
             }
         }
         progress.add("handed over: ", standing.handed_over.iter().copied());

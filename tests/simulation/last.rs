@@ -16,7 +16,10 @@ use simulated_cluster::network::{Fate, RequestKind};
 use simulated_cluster::state::{Owners, Pace};
 
 /// By a list that the process may go by, no last pod goes while an old one is left that is no last one, or while an owner
-/// lacks a successor. If no pod is a last one, one of the old ones stays. A pod that is handed over goes in any case.
+/// lacks a successor. If no pod is a last one, one of the old ones stays. A pod goes in any case if it is handed over, or
+/// not ready when the progress deadline has passed.
+///
+/// Nobody knows here which pods are old after a revert, an edit of what selects them, or a restore.
 pub(crate) fn the_last_pods_go_last(ledger: &Ledger, deletion: &Deletion, grounds: &Grounds) -> bool {
     let pod = &ledger.pods[deletion.pod];
     let (Some(begun), Some(last)) = (grounds.seen.status.begun(), &grounds.seen.spec.restart_last) else { return true };
@@ -25,7 +28,11 @@ pub(crate) fn the_last_pods_go_last(ledger: &Ledger, deletion: &Deletion, ground
         return true;
     }
     let is_last = |pod: &PodRecord, at| last.matches(pod.labels_at(at));
+    let may_be_overdue = may_be_overdue(ledger, deletion, (grounds, begun));
     grounds.lists.iter().any(|(at, pods)| {
+        if may_be_overdue && pod.ready.since(*at).is_none() {
+            return true;
+        }
         let was_last = is_last(pod, *at);
         was_last == is_last(pod, deletion.at)
             && match was_last {
@@ -38,6 +45,20 @@ pub(crate) fn the_last_pods_go_last(ledger: &Ledger, deletion: &Deletion, ground
                 }
             }
     })
+}
+
+/// Returns whether the progress deadline may have passed: the restart has deleted nothing for so long.
+fn may_be_overdue(ledger: &Ledger, deletion: &Deletion, (grounds, begun): (&Grounds, &Restart)) -> bool {
+    let Grounds { seen, book, .. } = grounds;
+    let is_of_it = |other: &&Deletion| {
+        let mut its = other.grounds.iter().filter(|its| its.book == *book);
+        other.at < deletion.at && its.any(|its| its.seen.status.begun().is_some_and(|it| it.which() == begun.which()))
+    };
+    let start = ledger.books[*book].start_of(begun).map(|start| start.at);
+    let last = ledger.deletions.iter().filter(is_of_it).map(|other| other.at).max().max(start);
+    let deadline = u64::from(seen.spec.progress_deadline_seconds.unwrap_or(600)) * 1000;
+    let skew = u64::try_from(ledger.skew.as_millis()).unwrap() + 2000;
+    last.is_none_or(|last| last.ms + deadline <= deletion.at.ms + skew)
 }
 
 /// Returns whether the other pods of the restart were gone and replaced at this list, or since then.
@@ -75,7 +96,9 @@ fn may_go_last(
     if listed().any(|pod| is_old(pod) && may_go(pod) && !is_last(pod) && pod.is_left(at.ms, ledger.skew)) {
         return false;
     }
-    if listed().all(&is_last) {
+    // If all pods go last, the budget orders them as soon as one is replaced.
+    let are_all_last = pods.iter().all(|pod| is_last(&ledger.pods[*pod]));
+    if are_all_last && pods.iter().any(|pod| !is_old(&ledger.pods[*pod])) {
         return true;
     }
     let old_last = pods.iter().copied().filter(|pod| is_old(&ledger.pods[*pod]) && is_last(&ledger.pods[*pod]));

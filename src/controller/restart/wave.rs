@@ -223,13 +223,12 @@ impl StopCheck {
     /// Returns whether the wave may send its next request. A doorbell does not stop the first one: otherwise a
     /// ConfigMap that changes all the time would block every restart.
     fn allows_request(&self, is_first: bool) -> bool {
-        match self.latest.has_changed() {
-            Ok(false) => true,
-            Ok(true) => {
-                let Latest { is_stopped, generation, .. } = *self.latest.borrow();
-                is_first && !is_stopped && generation == self.confirmed.generation()
+        let Latest { is_stopped, generation, .. } = *self.latest.borrow();
+        !is_stopped
+            && match self.latest.has_changed() {
+                Ok(false) => true,
+                Ok(true) => is_first && generation == self.confirmed.generation(),
+                Err(_) => false,
             }
-            Err(_) => false,
-        }
     }
 }

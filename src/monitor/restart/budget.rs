@@ -22,6 +22,8 @@ pub(super) struct Holding {
     pub(super) old: usize,
     /// Selected new pods that are neither finished nor terminating.
     pub(super) new: usize,
+    /// Of the old ones that are not terminating, those that go last and are not available.
+    pub(super) last: usize,
     /// Successors of replaced pods that are missing or not available yet.
     pub(super) coming: usize,
     /// Whether the selector was edited and selects none of the owner's pods any more.

@@ -488,9 +488,11 @@ impl<P> Machine<P> {
         !self.policy.counts_owners() && matches!(failure.cause, Cause::Forbidden(_))
     }
 
-    /// Returns the owners whose pods the restart counts, if there is a budget and no turn with them.
+    /// Returns the owners whose pods the restart counts, if it counts any, and there is no turn with them.
     fn lacks_turn(&self) -> Option<BTreeSet<Uid>> {
-        self.policy.max_unavailable?;
+        if !self.policy.counts_owners() {
+            return None;
+        }
         let owners = self.plan.owners(self.pods.pods()).into_iter();
         // Pods without an owner are one group.
         let bare = self.plan.bare().map(|_| Uid::from(""));

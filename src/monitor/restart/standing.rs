@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::budget::{Budget, Holding, Member, is_available, waits_for_termination};
 use super::canary::{CanaryPods, CanarySight, Verdict};
-use super::last::{Others, Waiting, hold_back};
+use super::last::{Waiting, hold_back_last, hold_back_one};
 use super::plan::{AtStart, Plan, Snapshot, exempt};
 use super::seen::View;
 use super::surge::{Deployments, Obstacle, Surge, Way};
@@ -332,27 +332,41 @@ impl<'a> Sight<'a> {
             return (pods, Waiting::None);
         }
         let selected = || self.view.pods.values().filter(|pod| !pod.finished);
-        let is_any_last = selected().any(|pod| pod.goes_last && pod.is_present());
         let is_terminating = |pod: &&Arc<Pod>| {
             self.plan.is_old(pod) && !pod.is_present() && !pod.goes_last && !is_stuck(pod, self.view.at)
         };
-        let are_left = removable().any(|pod| !pod.goes_last) || selected().any(|pod| is_terminating(&pod));
-        let are_all_last = selected().all(|pod| pod.goes_last);
-        let concerned = || counts.iter().filter(|count| count.is_concerned);
-        let are_replaced = concerned().all(|count| self.is_replaced(count, are_all_last));
-        let waiting = hold_back(&mut pods, Others { is_any_last, are_left, are_replaced }, self.undeleted);
+        let are_others_left = removable().any(|pod| !pod.goes_last) || selected().any(|pod| is_terminating(&pod));
+        let may_last_go = !are_others_left && self.are_replaced(counts);
+        let is_any_last = selected().any(|pod| pod.goes_last && pod.is_present());
+        // One that is handed over has successors. One that is not ready serves nobody, and may keep the others from going:
+        // it uses the budget, or an ordered StatefulSet creates no others.
+        let may_wait = |pod: &Pod| pod.handed_over.is_none() && (is_ready(pod) || !self.is_overdue);
+        let waiting = match is_any_last {
+            true if may_last_go => Waiting::None,
+            true => hold_back_last(&mut pods, may_wait),
+            false => hold_back_one(&mut pods, may_wait, self.undeleted),
+        };
         (pods, waiting)
     }
 
-    /// Returns whether an owner lacks no available pods but those that go last. If all pods do, it only has to have created
-    /// one: then nothing is ordered.
-    fn is_replaced(&self, OwnerCount { owner, expected, holding, .. }: &OwnerCount<'_>, are_all_last: bool) -> bool {
-        let is_its_last = |pod: &&Arc<Pod>| {
-            let is_its = pod.controller.as_deref() == Some(*owner) && pod.handed_over.is_none();
-            is_its && self.plan.is_old(pod) && pod.is_present() && pod.goes_last && !self.is_available(pod)
-        };
-        let last = self.view.pods.values().filter(is_its_last).count();
-        holding.available + last >= *expected || are_all_last && holding.new > 0
+    /// Returns whether the owners lack no available pods but those that go last. If all pods do, an owner only has to have
+    /// created one: then nothing but the budget orders them.
+    fn are_replaced(&self, counts: &[OwnerCount<'a>]) -> bool {
+        let mut selected = self.view.pods.values().filter(|pod| !pod.finished);
+        let are_all_last = self.policy.max_unavailable.is_some() && selected.all(|pod| pod.goes_last);
+        let groups = self.groups(counts);
+        let mut concerned = counts.iter().filter(|count| groups.contains(self.group(count.owner)));
+        concerned.all(|OwnerCount { expected, holding, .. }| {
+            holding.available + holding.last >= *expected || are_all_last && holding.new > 0
+        })
+    }
+
+    /// Returns what the owners of replaced pods belong to. A rollout may have replaced the ReplicaSet whose pods were.
+    fn groups(&self, counts: &[OwnerCount<'a>]) -> BTreeSet<&'a Owner> {
+        let is_concerned = |count: &&OwnerCount<'_>| count.is_concerned || self.plan.is_by_times;
+        let concerned = counts.iter().filter(is_concerned).map(|count| count.owner);
+        let former = self.plan.owners(self.view.pods).into_iter().filter(|owner| self.plan.concerns(owner));
+        concerned.chain(former.map(|owner| &**owner)).map(|owner| self.group(owner)).collect()
     }
 
     /// Returns, of pods in this order, those that may be deleted now, and those that may be handed over now.
@@ -363,12 +377,7 @@ impl<'a> Sight<'a> {
         surge: &mut Surge<'a>,
     ) -> (Vec<&'a Pod>, Vec<(&'a Pod, &'a Arc<Owner>)>) {
         let Some(most) = self.policy.max_unavailable else { return (pods, Vec::new()) };
-        let is_concerned = |count: &&OwnerCount<'_>| count.is_concerned || self.plan.is_by_times;
-        let concerned = counts.iter().filter(is_concerned).map(|count| count.owner);
-        // A rollout may have replaced the ReplicaSet whose pods were.
-        let former = self.plan.owners(self.view.pods).into_iter().filter(|owner| self.plan.concerns(owner));
-        let groups: BTreeSet<&Owner> =
-            concerned.chain(former.map(|owner| &**owner)).map(|owner| self.group(owner)).collect();
+        let groups = self.groups(counts);
         let of_group = |count: &OwnerCount<'a>| Some(self.group(count.owner)).filter(|group| groups.contains(group));
         let concerned = counts.iter().filter_map(|count| {
             Some(Member {
@@ -485,6 +494,7 @@ impl<'a> Sight<'a> {
             holding.stuck += usize::from(is_stuck(pod, self.view.at));
             holding.old += usize::from(is_old);
             holding.new += usize::from(!is_old && is_present && is_selected);
+            holding.last += usize::from(is_old && is_present && pod.goes_last && !is_available);
             holding.coming += usize::from(!is_old && is_present && !is_available && !self.is_overdue);
         }
         holdings

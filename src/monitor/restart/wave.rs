@@ -28,8 +28,8 @@ pub(crate) struct Attempt {
 }
 
 pub(crate) enum Means {
-    /// A deletion, or an eviction. `names_version`: only of this resourceVersion of the pod. It fails if a pod has become
-    /// ready that uses no budget while it is not, or has got a label by which it goes last.
+    /// A deletion, or an eviction. `names_version`: only of this resourceVersion of the pod. So it fails if the pod has
+    /// become ready meanwhile, and would use the budget, or has got a label by which it goes last.
     Removal { names_version: bool },
     /// A PATCH of the pod at its resourceVersion.
     HandingOver(Arc<Owner>),

@@ -30,7 +30,7 @@ async fn the_primary_of_three_members_goes_once_both_others_have_successors_also
     let (ns, _operator) = members(json!({"restartLast": last("primary"), "minReadySeconds": 1})).await;
     let before = ns.pods(APP).await;
     ns.edit(NAME, "two").await;
-    ns.messages_have(&["last by spec.restartLast: frontend-0"]).await;
+    ns.messages_have(&["waiting for the other pods (spec.restartLast): frontend-0"]).await;
     ns.replaced(APP, &before).await;
     let settled = ns.settled(NAME, "UpToDate").await;
     assert_eq!(settled["status"]["history"][0]["replaced"], 3);
@@ -46,13 +46,14 @@ async fn while_no_pod_has_the_labels_one_waits_and_is_the_cause_why_the_restart_
     let before = ns.pods(APP).await;
     ns.edit(NAME, "two").await;
     ns.settled(NAME, "ProgressDeadlineExceeded").await;
-    ns.messages_have(&["waits, as no pod has the labels of spec.restartLast"]).await;
+    ns.messages_have(&["no selected pod matches spec.restartLast, and "]).await;
     let after = ns.ready_pods(APP, 3).await;
     let (left, new): (Vec<_>, Vec<_>) = after.iter().partition(|(name, uid)| before.get(*name) == Some(uid));
     assert_eq!((left.len(), ns.sent_deletions().len()), (1, 2));
     // It may go once another is the last one, which has been replaced.
-    label(&ns, new[0].0, "misspelt").await;
-    ns.replaced(APP, &before).await;
+    let (name, uid) = new[0];
+    label(&ns, name, "misspelt").await;
+    assert_eq!(ns.replaced(APP, &before).await.get(name), Some(uid), "it has replaced another, and stays");
     ns.settled(NAME, "UpToDate").await;
     assert_eq!(ns.sent_deletions()[2], *left[0].0);
 }

@@ -69,7 +69,7 @@ impl<P> Machine<P> {
         self.begun.deleted += self.attempts.done_without_answer(is_left);
     }
 
-    /// Returns the owners to read. Without a budget, only those whose pods are replaced.
+    /// Returns the owners to read. If nothing counts them, only those whose pods are replaced.
     pub(crate) fn owners_to_read(&self) -> Vec<OwnerQuery> {
         let mut selected: BTreeMap<&Owner, usize> = BTreeMap::new();
         for pod in self.pods.pods().values().filter(|pod| pod.is_present()) {
@@ -78,7 +78,7 @@ impl<P> Machine<P> {
             }
         }
         let owners = self.plan.owners(self.pods.pods()).into_iter();
-        let counts = |owner: &&Arc<Owner>| self.policy.max_unavailable.is_some() || self.plan.concerns(owner);
+        let counts = |owner: &&Arc<Owner>| self.policy.counts_owners() || self.plan.concerns(owner);
         let asked = owners.filter(counts).filter_map(|owner| {
             let selected = selected.get(&**owner).copied().unwrap_or(0);
             Some(OwnerQuery { owner: Arc::clone(owner), resource: owner.workload()?, selected })

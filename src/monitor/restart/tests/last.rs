@@ -22,16 +22,23 @@ fn terminating(pod: Pod) -> Pod {
     Pod { gone_by: Some(server(READ + 30)), ..pod }
 }
 
-fn refused(name: &str, undeleted: Undeleted) -> BTreeMap<Uid, Undeleted> {
-    BTreeMap::from([(Uid::from(name), undeleted)])
+/// What else decides which pods go.
+#[derive(Clone, Copy, Default)]
+struct Besides<'a> {
+    undeleted: Option<(&'a str, Undeleted)>,
+    is_overdue: bool,
+    budget: &'a str,
 }
 
 /// Returns what is deleted next of the pods that exist now, and what has to wait, in a restart of `before`. The owner
 /// desires three pods.
-fn next(before: &[Pod], now: &[Pod], undeleted: &BTreeMap<Uid, Undeleted>) -> (Vec<String>, Vec<String>) {
-    let (policy, plan, pods) = (spec(LAST), plan(before), by_uid(now));
+fn next(before: &[Pod], now: &[Pod], besides: Besides<'_>) -> (Vec<String>, Vec<String>) {
+    let Besides { undeleted, is_overdue, budget } = besides;
+    let (policy, plan, pods) = (spec(&format!("{LAST}{budget}")), plan(before), by_uid(now));
     let owners = OwnerStates::from([(web(), state(3))]);
-    let Standing { next, last, .. } = Sight { undeleted, ..sight(&plan, &policy, &pods, &owners) }.standing();
+    let undeleted = undeleted.into_iter().map(|(name, undeleted)| (Uid::from(name), undeleted)).collect();
+    let sight = Sight { undeleted: &undeleted, is_overdue, ..sight(&plan, &policy, &pods, &owners) };
+    let Standing { next, last, .. } = sight.standing();
     let mut removed: Vec<String> = match next {
         Move::Remove(uids) => uids.iter().map(|uid| uid.as_str().to_owned()).collect(),
         Move::Wait(_) => Vec::new(),
@@ -51,9 +58,10 @@ fn next(before: &[Pod], now: &[Pod], undeleted: &BTreeMap<Uid, Undeleted>) -> (V
 fn a_last_pod_waits_until_the_others_are_gone_and_their_successors_are_available() {
     let before = [pod("a"), pod("b"), last("p")];
     type Case<'a> = (&'a str, &'a [Pod], &'a [&'a str], &'a [&'a str]);
-    let cases: [Case<'_>; 13] = [
+    let cases: [Case<'_>; 14] = [
         ("all exist", &before, &["a", "b"], &["p"]),
         ("one is terminating", &[terminating(pod("a")), new("c"), new("d"), last("p")], &[], &["p"]),
+        ("both are missing", &[last("p")], &[], &["p"]),
         ("one is missing", &[new("c"), last("p")], &[], &["p"]),
         ("one is not available", &[new("c"), unready(new("d")), last("p")], &[], &["p"]),
         ("all are replaced", &[new("c"), new("d"), last("p")], &["p"], &[]),
@@ -64,10 +72,10 @@ fn a_last_pod_waits_until_the_others_are_gone_and_their_successors_are_available
         ("the one that had it is terminating", &[pod("a"), pod("b"), terminating(last("p"))], &["a"], &["b?"]),
         ("none has it, and one is left", &[new("c"), new("d"), pod("p")], &[], &["p?"]),
         ("all have it", &[last("a"), last("b"), last("p")], &["a", "b", "p"], &[]),
-        ("all have it, and one is new", &[Pod { goes_last: true, ..unready(new("c")) }, last("p")], &["p"], &[]),
+        ("all have it, and one is missing", &[Pod { goes_last: true, ..new("c") }, last("p")], &[], &["p"]),
     ];
     for (what, now, removed, waiting) in cases {
-        let (is_removed, waits) = next(&before, now, &BTreeMap::new());
+        let (is_removed, waits) = next(&before, now, Besides::default());
         assert!(is_removed == removed && waits == waiting, "{what}: {is_removed:?} {waits:?}");
     }
 }
@@ -76,16 +84,44 @@ fn a_last_pod_waits_until_the_others_are_gone_and_their_successors_are_available
 #[test]
 fn the_one_that_waits_for_a_label_has_not_been_tried() {
     let pods = [pod("a"), pod("b"), pod("p")];
-    let waiting = |name, undeleted| next(&pods, &pods, &refused(name, undeleted)).1;
-    assert_eq!(waiting("p", Undeleted::Unanswered), ["b?"]);
-    assert_eq!(waiting("a", Undeleted::Unanswered), ["p?"]);
+    let waiting = |name| {
+        let undeleted = Some((name, Undeleted::Unanswered));
+        next(&pods, &pods, Besides { undeleted, ..Besides::default() }).1
+    };
+    assert_eq!((waiting("p"), waiting("a")), (vec!["b?".to_owned()], vec!["p?".to_owned()]));
 }
 
 #[test]
 fn a_terminating_pod_that_is_stuck_keeps_no_last_one_from_going() {
     let stuck = Pod { gone_by: Some(server(READ - 100)), ..pod("a") };
     let before = [pod("a"), pod("b"), last("p")];
-    assert_eq!(next(&before, &[stuck, new("c"), new("d"), last("p")], &BTreeMap::new()).0, ["p"]);
+    assert_eq!(next(&before, &[stuck, new("c"), new("d"), last("p")], Besides::default()).0, ["p"]);
+}
+
+#[test]
+fn if_all_pods_go_last_the_budget_alone_orders_them() {
+    let [a, b, p] = ["a", "b", "p"].map(last);
+    let new = |ready: bool| Pod { goes_last: true, ..if ready { new("c") } else { unready(new("c")) } };
+    let budget = r#","maxUnavailable":2"#;
+    let next = |now: &[Pod]| next(&[a.clone(), b.clone(), p.clone()], now, Besides { budget, ..Besides::default() }).0;
+    assert_eq!(next(&[a.clone(), b.clone(), p.clone()]), ["a", "b"]);
+    assert_eq!(next(&[new(false), b.clone(), p.clone()]), ["b"]);
+    assert_eq!(next(&[new(true), p.clone()]), ["p"]);
+}
+
+/// It uses the budget that the others need, or an ordered StatefulSet creates none of them.
+#[test]
+fn past_the_deadline_a_pod_that_is_not_ready_does_not_wait() {
+    let before = [pod("a"), pod("b"), last("p")];
+    let next = |now: &[Pod], is_overdue| {
+        next(&before, now, Besides { is_overdue, budget: r#","maxUnavailable":1"#, ..Besides::default() })
+    };
+    let primary = [pod("a"), pod("b"), unready(last("p"))];
+    assert_eq!(next(&primary, false), (vec![], vec!["p".to_owned()]));
+    assert_eq!(next(&primary, true), (vec!["p".to_owned()], vec![]));
+    let crashed = [unready(pod("a"))];
+    assert_eq!(next(&crashed, false), (vec![], vec!["a?".to_owned()]));
+    assert_eq!(next(&crashed, true), (vec!["a".to_owned()], vec![]));
 }
 
 /// Nothing else may go before the canary has passed.
