@@ -77,15 +77,10 @@ impl Keeper {
         self.scheduling.stopped()
     }
 
-    /// Waits for a slot. Returns false once the keeper is to end.
+    /// Waits for a slot. Returns false once the keeper is to end, which it learns only then: thousands may wait.
     async fn queue(&mut self) -> bool {
         self.scheduling.register_interest(&self.reconciler.context.shared);
-        let stopped = self.scheduling.stopped();
-        tokio::select! {
-            biased;
-            () = stopped => false,
-            has_slot = self.scheduling.acquire_slot(&self.reconciler.context) => has_slot,
-        }
+        self.scheduling.acquire_slot(&self.reconciler.context).await && !self.scheduling.is_stopped()
     }
 
     /// Makes steps until the keeper may sleep. Returns false once it is to end.

@@ -185,6 +185,7 @@ pub async fn run(
             }
         }
     }
+    dispatcher.limits.close();
     keepers.shut_down().await;
 }
 

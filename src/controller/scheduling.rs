@@ -84,12 +84,8 @@ impl Scheduling {
     /// again before Events and watches lets other restarts delete their pods first.
     pub(crate) async fn acquire_slot(&mut self, context: &Context) -> bool {
         self.slot = None;
-        self.slot = context
-            .client
-            .stop()
-            .run_until_cancelled(context.shared.limits.acquire_slot(&context.shared.namespace_limits))
-            .await
-            .flatten();
+        let Shared { limits, namespace_limits, client, .. } = &*context.shared;
+        self.slot = limits.acquire_slot(namespace_limits, client.stop()).await;
         self.slot.is_some()
     }
 
