@@ -103,10 +103,14 @@ fn if_all_pods_go_last_the_budget_alone_orders_them() {
     let [a, b, p] = ["a", "b", "p"].map(last);
     let new = |ready: bool| Pod { goes_last: true, ..if ready { new("c") } else { unready(new("c")) } };
     let budget = r#","maxUnavailable":2"#;
-    let next = |now: &[Pod]| next(&[a.clone(), b.clone(), p.clone()], now, Besides { budget, ..Besides::default() }).0;
-    assert_eq!(next(&[a.clone(), b.clone(), p.clone()]), ["a", "b"]);
-    assert_eq!(next(&[new(false), b.clone(), p.clone()]), ["b"]);
-    assert_eq!(next(&[new(true), p.clone()]), ["p"]);
+    let of_all = |now: &[Pod]| next(&[a.clone(), b.clone(), p.clone()], now, Besides { budget, ..Besides::default() }).0;
+    assert_eq!(of_all(&[a.clone(), b.clone(), p.clone()]), ["a", "b"]);
+    assert_eq!(of_all(&[new(false), b.clone(), p.clone()]), ["b"]);
+    assert_eq!(of_all(&[new(true), p.clone()]), ["p"]);
+    // The others may have been none: what replaces them is not created yet.
+    let everything = Besides { budget: r#","maxUnavailable":3"#, ..Besides::default() };
+    let all_missing = next(&[pod("a"), pod("b"), p.clone()], &[p], everything).0;
+    assert!(all_missing.is_empty(), "{all_missing:?}");
 }
 
 /// It uses the budget that the others need, or an ordered StatefulSet creates none of them.
