@@ -116,7 +116,7 @@ impl Progress {
         match &standing.last {
             Waiting::None => {}
             Waiting::Last(pods) => {
-                progress.add("waiting for the other pods (spec.restartLast): ", pods.iter().copied())
+                progress.add("waiting for the other pods (spec.restartLast): ", pods.iter().copied());
             }
             Waiting::UntilOneIs(pod) => {
                 progress.details.push(format!("no selected pod matches spec.restartLast, and {pod} waits for one"));

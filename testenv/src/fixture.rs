@@ -91,6 +91,16 @@ pub async fn deployment_with(control_plane: &ControlPlane, components: &[&str]) 
     objects.map(Result::unwrap).find(|object| object["kind"] == "Deployment").unwrap()
 }
 
+/// Applies this folder with these Components into a namespace, as the docs say.
+pub async fn apply(control_plane: &ControlPlane, namespace: &str, resource: &str, components: &[&str]) {
+    let dir = RunDir::create().unwrap();
+    let folder = |name: &str| relative(dir.path(), name);
+    let components: Vec<String> = components.iter().map(|name| folder(name)).collect();
+    let kustomization = json!({"namespace": namespace, "resources": [folder(resource)], "components": components});
+    fs::write(dir.path().join("kustomization.yaml"), kustomization.to_string()).unwrap();
+    control_plane.kubectl().ok(&["apply", "-k", dir.path().to_str().unwrap()]).await.unwrap();
+}
+
 /// Returns the arguments of a Deployment's proxy in the namespace `own`, except for its address. The paths that it
 /// accepts are regular expressions, so the namespace may be one too.
 pub fn proxy_args(deployment: &Value, namespace: &str, own: &str) -> Vec<String> {

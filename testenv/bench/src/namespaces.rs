@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 use anyhow::{Context, Result, ensure};
 use futures_util::{StreamExt, TryStreamExt, stream};
 use serde_json::{Value, json};
-use testenv::fixture::{Fixture, NAME, file, proxy_args, share_proxy, shipped_deployment, start_proxy_of};
+use testenv::fixture::{Fixture, NAME, apply, deployment_with, proxy_args, share_proxy, start_proxy_of};
 use testenv::{ControlPlane, DEADLINE, Operator, Proxy, eventually, operator};
 use tokio::time::sleep;
 
@@ -43,7 +43,7 @@ const LARGE: usize = 96;
 const SOURCES: usize = 16;
 
 /// The number of namespaces in the list.
-const LISTS: [usize; 2] = [50, 200];
+const LISTS: [usize; 3] = [10, 50, 200];
 
 pub(crate) async fn run() -> Result<()> {
     many().await?;
@@ -200,7 +200,8 @@ async fn lists() -> Result<()> {
         let of_cluster = of_the_cluster(&control_plane).await?;
         // It has the rights of the cluster's proxy, but lets through only requests about these namespaces.
         let token = control_plane.service_account_token(SYSTEM, "configmonitor-operator").await?;
-        let args = proxy_args(shipped_deployment(&control_plane).await, &format!("({})", list.join("|")), SYSTEM);
+        let with_secrets = deployment_with(&control_plane, &["deploy/secrets/proxy"]).await;
+        let args = proxy_args(&with_secrets, &format!("({})", list.join("|")), SYSTEM);
         let of_list = control_plane.proxy_with(&token, &args).await?;
         let modes =
             [("list", of_list, &*list.join("|"), &[][..]), ("cluster", of_cluster, "default", &["--all-namespaces"])];
@@ -226,8 +227,7 @@ async fn lists() -> Result<()> {
 /// Starts the proxy of an operator for all namespaces with the right to all Secrets.
 async fn of_the_cluster(control_plane: &ControlPlane) -> Result<Proxy> {
     let kubectl = control_plane.kubectl();
-    kubectl.ok(&["apply", "-k", &file("deploy/cluster-wide")]).await?;
-    kubectl.ok(&["apply", "-f", &file("deploy/cluster-wide/secrets/rbac.yml")]).await?;
+    apply(control_plane, SYSTEM, "deploy/cluster-wide", &["deploy/cluster-wide/secrets"]).await;
     let get = ["get", "deployment", "configmonitor-operator", "--namespace", SYSTEM, "--output=json"];
     let deployment: Value = serde_json::from_str(&kubectl.ok(&get).await?)?;
     Ok(start_proxy_of(control_plane, &deployment, SYSTEM).await)

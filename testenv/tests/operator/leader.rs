@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::ensure;
 use serde_json::{Value, json};
-use testenv::fixture::{APP, NAME};
+use testenv::fixture::{APP, NAME, apply};
 use testenv::{DEADLINE, Operator, Prometheus, Proxy, eventually};
 use tokio::time::sleep;
 
@@ -14,7 +14,7 @@ use crate::availability::Observer;
 use crate::monitoring::rules;
 use crate::rights::every_right_is_used_and_none_is_missing;
 use crate::rolling::remaining;
-use crate::test_namespace::{TestNamespace, apply, control_plane, pod_of};
+use crate::test_namespace::{TestNamespace, control_plane, pod_of};
 
 const PODS: usize = 5;
 pub(crate) const LOST: &str = "leadership lost: shutting down";

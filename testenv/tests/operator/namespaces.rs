@@ -5,14 +5,15 @@ use std::fs;
 use anyhow::ensure;
 use serde_json::{Value, json};
 use testenv::fixture::{
-    APP, Fixture, NAME, create_namespace, install_crd, proxy_args, share_proxy, shipped_deployment, start_proxy_of,
+    APP, Fixture, NAME, apply, create_namespace, install_crd, proxy_args, share_proxy, shipped_deployment,
+    start_proxy_of,
 };
 use testenv::pages::Section;
 use testenv::{Client, ControlPlane, DEADLINE, Operator, eventually};
 
 use crate::reader::Reader;
 use crate::rights::{assert_refused_by_proxy, do_everything, every_right_is_used_and_none_is_missing};
-use crate::test_namespace::{apply, control_plane, pod_of, requests_of};
+use crate::test_namespace::{control_plane, pod_of, requests_of};
 
 /// Starts an operator for these namespaces, or with these arguments.
 pub(crate) fn start(proxy: &str, namespaces: &str, args: &[&str]) -> Operator {

@@ -4,12 +4,11 @@ use std::fs;
 
 use anyhow::ensure;
 use serde_json::{Value, json};
-use testenv::fixture::{Fixture, NAME, create_namespace, file, install_crd};
+use testenv::fixture::{Fixture, NAME, apply, create_namespace, file, install_crd};
 use testenv::pages::Section;
 use testenv::{Answer, Client, ControlPlane, DEADLINE, Proxy, RunDir, eventually};
 
 use crate::reader::Reader;
-use crate::test_namespace::apply;
 
 const SYSTEM: &str = "configmonitor-system";
 

@@ -1,13 +1,12 @@
 //! A namespace of a control plane that all tests share, with the shipped rights, a proxy and an operator.
 
 use std::collections::BTreeSet;
-use std::fs;
 use std::ops::Deref;
 
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
-use testenv::fixture::{Fixture, NAME, file, install_crd, relative, start_proxy, start_proxy_of};
-use testenv::{ControlPlane, Operator, Proxy, RunDir};
+use testenv::fixture::{Fixture, NAME, file, install_crd, start_proxy, start_proxy_of};
+use testenv::{ControlPlane, Operator, Proxy};
 use tokio::sync::OnceCell;
 
 static CONTROL_PLANE: OnceCell<ControlPlane> = OnceCell::const_new();
@@ -38,16 +37,6 @@ pub(crate) async fn control_plane() -> &'static ControlPlane {
             control_plane
         })
         .await
-}
-
-/// Applies this folder with these Components into a namespace, as the docs say.
-pub(crate) async fn apply(control_plane: &ControlPlane, namespace: &str, resource: &str, components: &[&str]) {
-    let dir = RunDir::create().unwrap();
-    let folder = |name: &str| relative(dir.path(), name);
-    let components: Vec<String> = components.iter().map(|name| folder(name)).collect();
-    let kustomization = json!({"namespace": namespace, "resources": [folder(resource)], "components": components});
-    fs::write(dir.path().join("kustomization.yaml"), kustomization.to_string()).unwrap();
-    control_plane.kubectl().ok(&["apply", "-k", dir.path().to_str().unwrap()]).await.unwrap();
 }
 
 /// Returns the environment of the operator in a pod of this Deployment.

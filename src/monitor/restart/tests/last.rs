@@ -103,7 +103,8 @@ fn if_all_pods_go_last_the_budget_alone_orders_them() {
     let [a, b, p] = ["a", "b", "p"].map(last);
     let new = |ready: bool| Pod { goes_last: true, ..if ready { new("c") } else { unready(new("c")) } };
     let budget = r#","maxUnavailable":2"#;
-    let of_all = |now: &[Pod]| next(&[a.clone(), b.clone(), p.clone()], now, Besides { budget, ..Besides::default() }).0;
+    let of_all =
+        |now: &[Pod]| next(&[a.clone(), b.clone(), p.clone()], now, Besides { budget, ..Besides::default() }).0;
     assert_eq!(of_all(&[a.clone(), b.clone(), p.clone()]), ["a", "b"]);
     assert_eq!(of_all(&[new(false), b.clone(), p.clone()]), ["b"]);
     assert_eq!(of_all(&[new(true), p.clone()]), ["p"]);
