@@ -606,6 +606,7 @@ async fn a_dozen_plans_name_the_pods_that_then_go() {
         (json!({}), edit, 6),
         (json!({"maxUnavailable": null, "maxUnavailableTotal": 2}), edit, 6),
         (json!({"canary": {"pods": 1, "bakeSeconds": 1}}), edit, 6),
+        (json!({"restartLast": {"matchLabels": {"part": "third"}}}), edit, 6),
         (json!({"deletionPolicy": "Evict", "maxUnavailable": 1}), edit, 6),
         (json!({"podSelectorExpressions": [{"key": "part", "operator": "NotIn", "values": ["third"]}]}), edit, 4),
         (json!({"podScope": "Referring"}), edit, 2),
