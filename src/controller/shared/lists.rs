@@ -26,12 +26,12 @@ pub(crate) const MAX_LAG: usize = 1_000;
 const KEPT_EVENTS: usize = 100;
 
 /// The label selector of a list, and that of the pods that go last.
-type Key = (String, Option<LabelSelector>);
+pub(crate) type Key = (String, Option<LabelSelector>);
 
 /// The lists in which keepers are interested, for a scope.
 pub(crate) type Lists = Requests<Key, Scope, Arc<Listing>>;
 
-pub(crate) type ListInterest = Interest<Scope, Arc<Listing>>;
+pub(crate) type ListInterest = Interest<Key, Scope, Arc<Listing>>;
 
 pub(crate) struct Listing {
     pub(crate) pods: Vec<Arc<Pod>>,

@@ -4,7 +4,7 @@
 //! An answer is kept only while a keeper is interested in its key.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Instant;
 
 use tokio_util::sync::CancellationToken;
@@ -17,10 +17,17 @@ const MOST_PARTS: usize = 16;
 
 /// The last requests for each key in which a keeper is interested.
 pub(crate) struct Requests<K, P, T> {
-    by_key: Mutex<BTreeMap<K, Weak<LastRequests<P, T>>>>,
+    by_key: Arc<ByKey<K, P, T>>,
 }
 
-pub(crate) struct Interest<P, T>(Arc<LastRequests<P, T>>);
+type ByKey<K, P, T> = Mutex<BTreeMap<K, Weak<LastRequests<P, T>>>>;
+
+/// The interest of a keeper in a key, until it is dropped.
+pub(crate) struct Interest<K: Ord, P, T> {
+    key: K,
+    last: Arc<LastRequests<P, T>>,
+    by_key: Arc<ByKey<K, P, T>>,
+}
 
 /// The last request for each part.
 type LastRequests<P, T> = tokio::sync::Mutex<BTreeMap<P, Completed<T>>>;
@@ -33,25 +40,38 @@ struct Completed<T> {
 
 impl<K, P, T> Default for Requests<K, P, T> {
     fn default() -> Self {
-        Self { by_key: Mutex::default() }
+        Self { by_key: Arc::default() }
     }
 }
 
 impl<K: Ord + Clone, P, T> Requests<K, P, T> {
     /// Registers interest in `key`. Register before waiting for anything: an answer is kept only while somebody is
     /// registered.
-    pub(crate) fn interest(&self, key: &K) -> Interest<P, T> {
-        let mut by_key = self.by_key.lock().unwrap_or_else(PoisonError::into_inner);
-        Interest(by_key.get(key).and_then(Weak::upgrade).unwrap_or_else(|| {
-            by_key.retain(|_, last| last.strong_count() > 0);
+    pub(crate) fn interest(&self, key: &K) -> Interest<K, P, T> {
+        let mut by_key = lock(&self.by_key);
+        let last = by_key.get(key).and_then(Weak::upgrade).unwrap_or_else(|| {
             let last = Arc::new(LastRequests::default());
             by_key.insert(key.clone(), Arc::downgrade(&last));
             last
-        }))
+        });
+        Interest { key: key.clone(), last, by_key: Arc::clone(&self.by_key) }
     }
 }
 
-impl<P: Ord + Clone, T: Clone> Interest<P, T> {
+impl<K: Ord, P, T> Drop for Interest<K, P, T> {
+    fn drop(&mut self) {
+        let mut by_key = lock(&self.by_key);
+        if Arc::strong_count(&self.last) == 1 {
+            by_key.remove(&self.key);
+        }
+    }
+}
+
+fn lock<K, P, T>(by_key: &ByKey<K, P, T>) -> MutexGuard<'_, BTreeMap<K, Weak<LastRequests<P, T>>>> {
+    by_key.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl<K: Ord, P: Ord + Clone, T: Clone> Interest<K, P, T> {
     /// Makes the request for a part, unless one that began at `not_before` or later has an answer. `request` gets the
     /// last answer about any part.
     ///
@@ -66,7 +86,7 @@ impl<P: Ord + Clone, T: Clone> Interest<P, T> {
         request: impl FnOnce(Option<T>) -> F,
     ) -> Result<T, Error> {
         let asked = timer_now();
-        let Some(mut last) = stop.run_until_cancelled(self.0.lock()).await else {
+        let Some(mut last) = stop.run_until_cancelled(self.last.lock()).await else {
             // Its client is stopped as well, so the request only fails.
             return request(None).await;
         };
@@ -107,7 +127,9 @@ mod tests {
             assert_eq!(interest.ask(&stop, since, &part, request).await, Ok(part));
         }
         assert_eq!(asked.into_inner().unwrap(), (0..2 * MOST_PARTS).chain([0]).collect::<Vec<_>>());
-        assert_eq!(interest.0.lock().await.len(), MOST_PARTS);
+        assert_eq!(interest.last.lock().await.len(), MOST_PARTS);
+        drop((requests.interest(&1), requests.interest(&2)));
+        assert_eq!(requests.by_key.lock().unwrap().keys().collect::<Vec<_>>(), [&1], "nobody is interested in others");
     }
 
     #[test]
@@ -116,7 +138,7 @@ mod tests {
         let [one, other] = [1, 1].map(|key| requests.interest(&key));
         let answer = Arc::new(());
         let (began, ended) = (timer_now(), timer_now());
-        one.0.try_lock().unwrap().insert((), Completed { began, ended, answer: Ok(Arc::clone(&answer)) });
+        one.last.try_lock().unwrap().insert((), Completed { began, ended, answer: Ok(Arc::clone(&answer)) });
         drop(one);
         assert_eq!(Arc::strong_count(&answer), 2);
         drop(other);

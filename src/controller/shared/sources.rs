@@ -15,7 +15,7 @@ use crate::monitor::source::{Keys, SourceName};
 
 pub(crate) type Sources = Requests<SourceName, Part, Fetched>;
 
-pub(crate) type SourceInterest = Interest<Part, Fetched>;
+pub(crate) type SourceInterest = Interest<SourceName, Part, Fetched>;
 
 /// Under which keys the hashes of a source are needed.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
