@@ -263,7 +263,7 @@ mod tests {
         assert_eq!(Cause::of_answer(429, None, body), Cause::Busy(ten));
         assert_eq!(Cause::of_answer(429, Some("soon"), b""), Cause::Busy(None));
         assert_eq!(Cause::of_answer(429, None, &status("TooManyRequests", "later")), Cause::Busy(None));
-        let denial = "admission webhook \"w\" denied the request: later";
+        let denial = "admission webhook w denied the request: later";
         assert_eq!(Cause::of_answer(429, None, &status("TooManyRequests", denial)), Cause::Refused(denial.to_owned()));
     }
 

@@ -7,9 +7,8 @@ use crate::kube::Uid;
 use crate::kube::objects::Pod;
 
 /// The old pods that may not go yet.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Waiting<'a> {
-    #[default]
     None,
     /// These are last ones, and wait for the others.
     Last(Vec<&'a str>),

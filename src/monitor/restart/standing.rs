@@ -286,10 +286,7 @@ impl<'a> Sight<'a> {
         match verdict {
             None => {}
             Some(Verdict::Becomes(state)) => return Move::Canary(state),
-            Some(Verdict::Replace(most)) => {
-                remove.retain(|pod| self.plan.proves(pod));
-                remove.truncate(most);
-            }
+            Some(Verdict::Replace(most)) => remove.truncate(most),
             Some(Verdict::Wait(baked_at)) => {
                 remove.clear();
                 changes_at = earlier(changes_at, baked_at.map(|at| at.plus(SLACK)));
