@@ -77,10 +77,12 @@ impl Keeper {
         self.scheduling.stopped()
     }
 
-    /// Waits for a slot. Returns false once the keeper is to end, which it learns only then: thousands may wait.
+    /// Waits for a slot. Returns false once the keeper is to end, which it learns only then: thousands may wait. A keeper with
+    /// a turn needs no slot: keepers that share an owner wait for it.
     async fn queue(&mut self) -> bool {
         self.scheduling.register_interest(&self.reconciler.context.shared);
-        self.scheduling.acquire_slot(&self.reconciler.context).await && !self.scheduling.is_stopped()
+        let has_turn = self.scheduling.turn.is_some();
+        (has_turn || self.scheduling.acquire_slot(&self.reconciler.context).await) && !self.scheduling.is_stopped()
     }
 
     /// Makes steps until the keeper may sleep. Returns false once it is to end.
@@ -115,10 +117,7 @@ impl Keeper {
                 Next::Sleep => return true,
                 Next::End => return false,
             }
-            self.scheduling.register_interest(&self.reconciler.context.shared);
-            // A keeper with a turn needs no slot: keepers that share an owner wait for it.
-            if self.scheduling.turn.is_none() && !Box::pin(self.scheduling.acquire_slot(&self.reconciler.context)).await
-            {
+            if !Box::pin(self.queue()).await {
                 return false;
             }
         }

@@ -1,7 +1,7 @@
 //! When a keeper may work: the channel that wakes it, and what it holds while it works, which is a slot, its interest
 //! in shared GETs, and its turn with the owners of its pods.
 
-use tokio::sync::watch;
+use tokio::sync::watch::{self, error::RecvError};
 
 use super::context::Context;
 use super::latest::Latest;
@@ -33,11 +33,9 @@ impl Scheduling {
     /// Ends the turn, and waits for another value, or for a turn with these owners: until then, only an edit of the spec
     /// counts, of another generation than the one read. Returns false once the keeper is to end.
     pub(crate) async fn changed(&mut self, shared: &Shared, owners: Option<Owners>, read: i64) -> bool {
+        let Some(owners) = owners else { return self.rung().await.is_ok() && !self.is_stopped() };
         // Its own turn would block the new one.
         self.turn = None;
-        let Some(owners) = owners else {
-            return self.latest.changed().await.is_ok() && !self.is_stopped();
-        };
         let seen = self.seen_generation;
         let is_edited = |latest: &Latest| latest.is_stopped || ![seen, read].contains(&latest.generation);
         self.turn = tokio::select! {
@@ -48,8 +46,9 @@ impl Scheduling {
         true
     }
 
-    /// Waits for another value.
-    pub(crate) fn rung(&mut self) -> impl Future + use<'_> {
+    /// Ends the turn, and waits for another value.
+    pub(crate) fn rung(&mut self) -> impl Future<Output = Result<(), RecvError>> {
+        self.turn = None;
         self.latest.changed()
     }
 

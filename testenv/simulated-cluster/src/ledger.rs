@@ -1505,7 +1505,7 @@ impl PodRecord {
     }
 
     /// Returns every set of labels that the pod had between these moments.
-    pub fn labels_between(&self, from: Moment, to: Moment) -> impl Iterator<Item = &Labels> {
+    fn labels_between(&self, from: Moment, to: Moment) -> impl Iterator<Item = &Labels> {
         let later = self.labels.iter().filter(move |(since, _)| *since > from && *since <= to);
         std::iter::once(self.labels_at(from)).chain(later.map(|(_, labels)| labels))
     }

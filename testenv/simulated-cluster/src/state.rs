@@ -676,18 +676,20 @@ impl ClusterState {
 
     /// Edits or removes the label `tier` of a pod. No owner's selector has this label.
     pub fn relabel(&mut self, nth: usize, tier: Option<&str>) {
-        let index = nth % self.pods.len();
-        let pod = &mut self.pods[index];
-        let labels = Arc::make_mut(&mut pod.labels);
-        match tier {
-            Some(tier) => labels.insert("tier".to_owned(), tier.to_owned()),
-            None => labels.remove("tier"),
+        self.set_label(nth % self.pods.len(), "tier", tier);
+        self.record_disturbance();
+    }
+
+    fn set_label(&mut self, index: usize, key: &str, value: Option<&str>) {
+        let labels = Arc::make_mut(&mut self.pods[index].labels);
+        match value {
+            Some(value) => labels.insert(key.to_owned(), value.to_owned()),
+            None => labels.remove(key),
         };
-        let (id, labels) = (pod.id, Arc::clone(&pod.labels));
+        let (id, labels) = (self.pods[index].id, Arc::clone(&self.pods[index].labels));
         self.store_pod(index);
         let at = self.moment();
         self.ledger.pods[id].labels.push((at, labels));
-        self.record_disturbance();
     }
 
     /// Lets the `nth` youngest running pod lead the others.
@@ -713,15 +715,7 @@ impl ClusterState {
     }
 
     fn set_role(&mut self, index: usize, leads: bool) {
-        let labels = Arc::make_mut(&mut self.pods[index].labels);
-        match leads {
-            true => labels.insert(ROLE.to_owned(), LEADER.to_owned()),
-            false => labels.remove(ROLE),
-        };
-        let (id, labels) = (self.pods[index].id, Arc::clone(&self.pods[index].labels));
-        self.store_pod(index);
-        let at = self.moment();
-        self.ledger.pods[id].labels.push((at, labels));
+        self.set_label(index, ROLE, leads.then_some(LEADER));
         self.dirty = true;
     }
 

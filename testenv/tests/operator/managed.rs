@@ -16,8 +16,8 @@ use testenv::process::{Process, printed};
 use testenv::{Client, DEADLINE, History, Operator, Past, Proxy, RunDir, eventually, project};
 use tokio::join;
 use tokio::sync::OnceCell;
-use tokio::task::JoinHandle;
 use tokio::time::sleep;
+use tokio_util::task::AbortOnDropHandle;
 
 use crate::availability::revision;
 use crate::owners::{Look, PlayedOwner, Shape, fewest_available, selector};
@@ -200,42 +200,32 @@ impl DrainCleaner {
     }
 }
 
-/// Strimzi's reconciliations, until this is dropped: the annotated pods are deleted one after the other, each once the
-/// previous one has a successor that is ready.
-struct Reconciliations(JoinHandle<()>);
-
-impl Reconciliations {
-    fn start(ns: &TestNamespace, selector: &str) -> Self {
-        let (client, pods, selector) = (ns.client.clone(), ns.collection("pods"), selector.to_owned());
-        Self(tokio::spawn(async move {
-            let mut rolled = Value::Null;
-            loop {
-                let listed = list(&client, &pods, &selector).await.unwrap_or_default();
-                let is_over = |pod: &Value| is_ready(pod) && pod["metadata"]["uid"] != rolled["metadata"]["uid"];
-                let mut marked = listed.iter().filter(|pod| pod["metadata"]["annotations"][TO_ROLL] == "true");
-                if rolled.is_null() || listed.iter().any(|pod| name_of(pod) == name_of(&rolled) && is_over(pod)) {
-                    rolled = marked.next().cloned().unwrap_or_default();
-                    if !rolled.is_null() {
-                        let _ = client.delete(&format!("{pods}/{}", name_of(&rolled))).await;
-                    }
+/// Lets Strimzi reconcile until this is dropped: the annotated pods are deleted one after the other, each once the previous
+/// one has a successor that is ready.
+fn reconcile(ns: &TestNamespace, selector: &str) -> AbortOnDropHandle<()> {
+    let (client, pods, selector) = (ns.client.clone(), ns.collection("pods"), selector.to_owned());
+    AbortOnDropHandle::new(tokio::spawn(async move {
+        let mut rolled = Value::Null;
+        loop {
+            let listed = list(&client, &pods, &selector).await.unwrap_or_default();
+            let is_over = |pod: &Value| is_ready(pod) && pod["metadata"]["uid"] != rolled["metadata"]["uid"];
+            let mut marked = listed.iter().filter(|pod| pod["metadata"]["annotations"][TO_ROLL] == "true");
+            if rolled.is_null() || listed.iter().any(|pod| name_of(pod) == name_of(&rolled) && is_over(pod)) {
+                rolled = marked.next().cloned().unwrap_or_default();
+                if !rolled.is_null() {
+                    let _ = client.delete(&format!("{pods}/{}", name_of(&rolled))).await;
                 }
-                sleep(INTERVAL).await;
             }
-        }))
-    }
-}
-
-impl Drop for Reconciliations {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
+            sleep(INTERVAL).await;
+        }
+    }))
 }
 
 /// Who leads the members of a cluster, by a label, until this is dropped. Without a leader, a follower becomes the leader:
 /// that which a restart without an order deletes next. A new member becomes a follower.
 struct Election {
     promotions: Arc<AtomicUsize>,
-    task: JoinHandle<()>,
+    _task: AbortOnDropHandle<()>,
 }
 
 impl Election {
@@ -276,18 +266,12 @@ impl Election {
         });
         let count = ns.pods(members).await.len();
         ns.ready_pods(&format!("{members},{role}"), count).await;
-        Self { promotions, task }
+        Self { promotions, _task: AbortOnDropHandle::new(task) }
     }
 
     /// Returns how often the leader has changed.
     fn failovers(&self) -> usize {
         self.promotions.load(Ordering::Relaxed) - 1
-    }
-}
-
-impl Drop for Election {
-    fn drop(&mut self) {
-        self.task.abort();
     }
 }
 
@@ -317,7 +301,7 @@ async fn strimzi_restarts_its_brokers_itself_while_its_webhook_refuses_every_evi
     .unwrap();
     is_quoted(&recipe.settled("DeletionRefused").await, "Reconciling");
     assert_eq!(ns.pods(brokers).await, before);
-    let strimzi = Reconciliations::start(ns, brokers);
+    let strimzi = reconcile(ns, brokers);
     ns.replaced(brokers, &before).await;
     let settled = recipe.settled("UpToDate").await;
     recipe.monitors.reach(revision(&settled)).await.unwrap();
@@ -330,7 +314,7 @@ async fn strimzi_restarts_its_brokers_itself_while_its_webhook_refuses_every_evi
     recipe.edit("three").await;
     is_quoted(&recipe.settled("ProgressDeadlineExceeded").await, "Stalled");
     assert_eq!(ns.pods(brokers).await, before);
-    let _strimzi = Reconciliations::start(ns, brokers);
+    let _strimzi = reconcile(ns, brokers);
     ns.replaced(brokers, &before).await;
     let last = recipe.settled("UpToDate").await;
 

@@ -12,8 +12,8 @@ use testenv::client::is_ready;
 use testenv::fixture::{APP, NAME};
 use testenv::{DEADLINE, History, Operator, Past, eventually};
 use tokio::join;
-use tokio::task::JoinHandle;
 use tokio::time::sleep;
+use tokio_util::task::AbortOnDropHandle;
 
 use crate::availability::{Observer, revision};
 use crate::rolling::remaining;
@@ -45,7 +45,7 @@ pub(crate) struct Look {
 /// The owner of the pods of a namespace, until it is dropped.
 pub(crate) struct PlayedOwner {
     desired: Arc<AtomicUsize>,
-    task: JoinHandle<()>,
+    _task: AbortOnDropHandle<()>,
 }
 
 impl PlayedOwner {
@@ -82,17 +82,11 @@ impl PlayedOwner {
             }
         });
         ns.ready_pods(&selector, replicas).await;
-        Self { desired, task }
+        Self { desired, _task: AbortOnDropHandle::new(task) }
     }
 
     fn scale(&self, replicas: usize) {
         self.desired.store(replicas, Ordering::Relaxed);
-    }
-}
-
-impl Drop for PlayedOwner {
-    fn drop(&mut self) {
-        self.task.abort();
     }
 }
 
