@@ -1105,6 +1105,39 @@ fn content_that_a_restore_brings_back_for_a_moment_goes_unread() {
     play_well(&Story { monitors: vec![(1, AT_ONCE)], namespaces: Served::Labelled, ..story });
 }
 
+/// Exception 8: the absence is read four seconds late, after a restore. Another keeper panics before it has named its
+/// ConfigMonitor, so nobody knows whose first look that was.
+#[test]
+fn an_absence_that_is_read_late_beside_a_panic_leaves_the_pods_that_were_created_before() {
+    let begun = [
+        Wait(100),
+        Watch(First, Watched::ConfigMaps, WatchFault::Expire),
+        Wait(8000),
+        KillPod(3),
+        Move::BackUp,
+        Spec(1, Edit::MinReady(0)),
+        Request(First, RequestKind::ListPods, 1, Fate::CrashBefore),
+        Move::RejectPods(3),
+        Move::Lasting(RequestKind::Any, Some(Fate::Denied(409))),
+        Wait(60_000),
+        Spec(1, Edit::Suspend(true)),
+        Until(First, RequestKind::Delete, 2),
+    ];
+    let undone = [
+        Move::Restore,
+        Request(First, RequestKind::PutStatus, 2, Fate::Timeout),
+        Scale(2, 0),
+        DeleteConfigMap(SETTINGS),
+        Request(First, RequestKind::ListPods, 2, Fate::Panic),
+        Wait(8000),
+        EditContent(SETTINGS, 'a'),
+    ];
+    let monitors = vec![(1, Some(PodCount::Percent("40%"))), (3, None), (0, AT_ONCE)];
+    let pace = Pace { creation: 2000, readiness: 300, termination: 3000 };
+    let story = Story { seed: 7034931, monitors, pace, secret: true, ..story(&[&begun[..], &undone].concat()) };
+    play_well(&Story { optional: true, skew: 3, ..story });
+}
+
 /// The list of the other namespace's ConfigMonitors is held up for three seconds, and a new pod becomes ready.
 #[test]
 fn a_late_answer_does_not_set_the_clock_back() {

@@ -147,7 +147,9 @@ fn came_and_went(
     if never_at_rest {
         return Some(Exception::CameAndWentInQuietPeriod);
     }
-    let read = if left.is_first_of(part) { may_have_left(book, left, true) } else { left.last_at().second() };
+    // After a panic nobody may know whose first look it was.
+    let is_first_look = left.is_first_of(part) && !ledger.forgetful.contains_key(&left.life);
+    let read = if is_first_look { may_have_left(book, left, true) } else { left.last_at().second() };
     let before = read.minus(A_SECOND).plus(ledger.skew);
     (born.second() < before && !ledger.pods[pod].may_have_read(before, back.at)).then_some(Exception::ReadLateAndWent)
 }

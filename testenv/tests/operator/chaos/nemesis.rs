@@ -339,14 +339,15 @@ impl<'a> Nemesis<'a> {
         self.prometheus.scrape(&targets)
     }
 
-    /// Ends every operator, and starts another one that meets no more faults. Returns when it started, and its pod.
+    /// Ends every operator, and starts another one that meets no more faults. Returns when it started, by its log as a
+    /// request of the others may arrive after their end, and its pod.
     pub(super) async fn begin_anew(&mut self) -> Result<(SystemTime, String)> {
         for mut running in std::mem::take(&mut self.operators) {
             running.operator.terminate().await?;
             self.ended.push((running, SystemTime::now()));
         }
-        let since = SystemTime::now();
         self.start_operator(0, None).await?;
+        let since = first_said(&self.operators[0].operator, "starting").context("an operator without a log")?;
         Ok((since, format!("operator-{}", self.ended.len())))
     }
 
@@ -437,8 +438,12 @@ impl<'a> Nemesis<'a> {
 
 /// Returns since when an operator is, or was, the leader.
 fn leads_since(operator: &Operator) -> Option<SystemTime> {
+    first_said(operator, "became leader")
+}
+
+fn first_said(operator: &Operator, text: &str) -> Option<SystemTime> {
     let log = operator.log().unwrap();
-    let line = log.iter().find(|line| message(line) == "became leader")?;
+    let line = log.iter().find(|line| message(line) == text)?;
     Some(line["timestamp"].as_str().unwrap().parse::<Timestamp>().unwrap().into())
 }
 
