@@ -48,7 +48,8 @@ fn id(version: &MonitorVersion) -> String {
 }
 
 /// Returns the old pods that the operator has deleted for the restart that begins here, before the status says that its
-/// canaries have passed. Deletions that another ConfigMonitor, or one of two operators, may have caused do not count.
+/// canaries have passed. Deletions that another ConfigMonitor, or one of two operators, may have caused do not count, nor
+/// does a pod that was handed over before: its successor exists, so its deletion proves nothing.
 fn gone_before_the_canary_has_passed(
     timeline: &Timeline,
     requests: &OperatorRequests,
@@ -70,7 +71,7 @@ fn gone_before_the_canary_has_passed(
         let selects = |monitor: &&Monitor| monitor.recently(at, when).any(|version| version.selects(&pod.labels));
         let is_old = listed.is_some_and(|listed: u64| pod.born <= listed);
         let has_overlap = requests.has_overlap((begun.observed, deletion.answered));
-        let since = deletion.sent >= begun.observed;
+        let since = deletion.sent >= begun.observed && pod.handed_over_at(begun.revision).is_none();
         let is_its_alone = begun.selects(&pod.labels) && timeline.monitors.values().filter(selects).count() == 1;
         is_old && since && !is_late && !has_overlap && is_its_alone
     };

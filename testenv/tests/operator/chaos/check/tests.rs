@@ -324,6 +324,19 @@ fn no_other_pod_goes_before_the_canary_has_passed() {
 }
 
 #[test]
+fn a_pod_that_was_handed_over_before_is_no_canary() {
+    let canary = |state| and(begun(16), "canary", json!({"pods": 1, "state": state}));
+    let scenario = |handed_over| {
+        let surge = one("").with(json!({"maxSurge": 1})).then("d1=2 p3-18 p4-19 c10=b s11:10+ l12").then(handed_over);
+        let edited = surge.with(json!({"canary": {"pods": 1, "bakeSeconds": 0}})).then("p14 c15=c");
+        let edited = edited.status(16, "15", canary("Replacing")).then("l17").status(20, "15", canary("Replacing"));
+        edited.then("p21").status(22, "15", canary("Passed")).then("l23 p14-24 p25 s30:15")
+    };
+    scenario("h13=3").is_right();
+    scenario("").is_wrong("2 pods before the canary of 1 has passed");
+}
+
+#[test]
 fn each_beginning_and_each_end_of_a_restart_has_one_event() {
     let with = |events: &[(u64, &str)]| {
         let mut scenario = one("p3-13 c10=b s11:10+ p14 s20:10");
