@@ -8,10 +8,13 @@ use rules::{A_SECOND, Moment};
 use simulated_cluster::ledger::{Book, Deletion, Grounds, Knower, Ledger, Nature, PodRecord, SKEW, Write};
 use simulated_cluster::store::Selection;
 
+pub(crate) fn has_passed(restart: &Restart) -> bool {
+    restart.canary.as_ref().is_some_and(|canary| canary.state == "Passed")
+}
+
 /// The other pods may go once all canaries are gone and all their successors have been available for long enough,
 /// without a restart of a container, by a list that the process has made.
 pub(crate) fn canaries_pass_if_they_stay_available(ledger: &Ledger, book: &Book) -> Result<(), String> {
-    let has_passed = |restart: &Restart| restart.canary.as_ref().is_some_and(|canary| canary.state == "Passed");
     // A pod that a restore brings back is a new record here, and the same pod for the operator.
     let is_known = |write: &&Write| !write.by_times && !ledger.restored.iter().any(|restored| *restored < write.at);
     for write in book.writes.iter().filter(is_known) {

@@ -4,12 +4,12 @@ use std::collections::BTreeSet;
 
 use rules::Moment;
 use rules::status::Restart;
-use simulated_cluster::ledger::{Deletion, Grounds, Knower, Ledger, Nature, PodRecord};
+use simulated_cluster::ledger::{Deletion, Grounds, Knower, Ledger, Nature, PodRecord, Write};
 
-use crate::canaries::is_replaced;
+use crate::canaries::{has_passed, is_replaced};
 use crate::examples::{SETTINGS, play_well, spec, story};
 use crate::player::Played;
-use crate::story::Move::{self, Edit as EditContent, Lead, LetElect, NewPodsStayUnready, Request, Wait};
+use crate::story::Move::{self, Edit as EditContent, Lead, LetElect, LoseReadiness, NewPodsStayUnready, Request, Wait};
 use crate::story::{AT_ONCE, Edit, Last, PodCount, Pods, Story};
 use simulated_cluster::network::Process::First;
 use simulated_cluster::network::{Fate, RequestKind};
@@ -28,9 +28,8 @@ pub(crate) fn the_last_pods_go_last(ledger: &Ledger, deletion: &Deletion, ground
         return true;
     }
     let is_last = |pod: &PodRecord, at| last.matches(pod.labels_at(at));
-    let may_be_overdue = may_be_overdue(ledger, deletion, (grounds, begun));
     grounds.lists.iter().any(|(at, pods)| {
-        if may_be_overdue && pod.ready.since(*at).is_none() {
+        if pod.ready.since(*at).is_none() && may_be_overdue(ledger, *at, (grounds, begun)) {
             return true;
         }
         let was_last = is_last(pod, *at);
@@ -47,18 +46,22 @@ pub(crate) fn the_last_pods_go_last(ledger: &Ledger, deletion: &Deletion, ground
     })
 }
 
-/// Returns whether the progress deadline may have passed: the restart has deleted nothing for so long.
-fn may_be_overdue(ledger: &Ledger, deletion: &Deletion, (grounds, begun): (&Grounds, &Restart)) -> bool {
+/// Returns whether the progress deadline may have passed at this list: for so long the restart has deleted nothing, and its
+/// canaries have not passed.
+fn may_be_overdue(ledger: &Ledger, at: Moment, (grounds, begun): (&Grounds, &Restart)) -> bool {
     let Grounds { seen, book, .. } = grounds;
+    let is_it = |other: Option<&Restart>| other.is_some_and(|other| other.which() == begun.which());
     let is_of_it = |other: &&Deletion| {
         let mut its = other.grounds.iter().filter(|its| its.book == *book);
-        other.at < deletion.at && its.any(|its| its.seen.status.begun().is_some_and(|it| it.which() == begun.which()))
+        other.at < at && its.any(|its| is_it(its.seen.status.begun()))
     };
     let start = ledger.books[*book].start_of(begun).map(|start| start.at);
-    let last = ledger.deletions.iter().filter(is_of_it).map(|other| other.at).max().max(start);
+    let passes = |write: &&Write| write.at < at && is_it(write.after.begun().filter(|it| has_passed(it)));
+    let passed = ledger.books[*book].writes.iter().find(passes).map(|write| write.at);
+    let last = ledger.deletions.iter().filter(is_of_it).map(|other| other.at).max().max(start).max(passed);
     let deadline = u64::from(seen.spec.progress_deadline_seconds.unwrap_or(600)) * 1000;
     let skew = u64::try_from(ledger.skew.as_millis()).unwrap() + 2000;
-    last.is_none_or(|last| last.ms + deadline <= deletion.at.ms + skew)
+    last.is_none_or(|last| last.ms + deadline <= at.ms + skew)
 }
 
 /// Returns whether the other pods of the restart were gone and replaced at this list, or since then.
@@ -215,6 +218,15 @@ fn the_last_pod_is_no_canary() {
     let canary = spec(Edit::Canary(Some((PodCount::Pods(1), 10))));
     let all = order(&[canary, EDIT, Wait(60_000)]);
     assert_eq!((all.len(), all.last()), (5, Some(&4)), "{all:?}");
+}
+
+/// The leader loses its readiness, and the canary takes longer than the deadline.
+#[test]
+fn the_deadline_of_a_last_pod_that_is_not_ready_begins_when_the_canary_has_passed() {
+    let canary = [spec(Edit::Canary(Some((PodCount::Pods(1), 10)))), spec(Edit::Deadline(5))];
+    let edited = [Wait(200), EDIT, Wait(4000), LoseReadiness(4, Some(30_000)), Wait(60_000)];
+    let all = deleted(&play_well(&led(&[&canary[..], &edited].concat())));
+    assert!(all.len() == 5 && all[4].0 == 4 && all[4].1 >= all[3].1 + READINESS, "{all:?}");
 }
 
 #[test]

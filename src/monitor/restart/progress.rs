@@ -61,12 +61,16 @@ impl Advance {
         let is_less = self.least_left.is_some_and(|least| left < least);
         let is_progress = deleted > 0 || remaining < self.least_remaining || is_less;
         if is_progress {
-            // Another API server's clock may be behind.
-            self.progressed_at = self.progressed_at.max(now);
+            self.progressed(now);
         }
         self.least_remaining = self.least_remaining.min(remaining);
         self.least_left = Some(self.least_left.map_or(left, |least| least.min(left)));
         is_progress
+    }
+
+    pub(crate) fn progressed(&mut self, now: ServerTime) {
+        // Another API server's clock may be behind.
+        self.progressed_at = self.progressed_at.max(now);
     }
 
     /// Counts from the last progress, or from the end of the grace period of terminating pods if that is later. A ready

@@ -97,6 +97,10 @@ impl<P> Machine<P> {
             ) => Do::Decide,
             (Move::Canary(state), _) => {
                 self.is_stalled = false;
+                if state == CanaryState::Passed {
+                    // The deadline of the others does not count the time for which it baked.
+                    self.advance.progressed(now.server);
+                }
                 self.phase = Phase::Reporting { refusal: None, canary: Some(state), then: None };
                 self.next(now)
             }
