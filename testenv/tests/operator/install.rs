@@ -175,6 +175,9 @@ async fn whoever_follows_the_pages_installs_tries_upgrades_and_removes_the_opera
         "network-policy/networkpolicy.yml",
         "surge/role/role.yml",
         "surge/policy.yml",
+        "policies/operator.yml",
+        "policies/configmonitors.yml",
+        "cluster-wide/surge/rbac.yml",
     ] {
         reader.run(&format!("kubectl apply -f configmonitor-operator/deploy/{file}")).await.unwrap();
     }
@@ -204,8 +207,8 @@ async fn whoever_follows_the_pages_installs_tries_upgrades_and_removes_the_opera
     reader.follow(operator.iter().chain(&uninstall.others)).await;
     ns.get("configmonitors", "flakapp-config-monitor").await;
     reader.follow(crd).await;
-    let kinds =
-        "all,serviceaccounts,roles,rolebindings,clusterroles,clusterrolebindings,poddisruptionbudgets,networkpolicies";
+    let kinds = "all,serviceaccounts,roles,rolebindings,clusterroles,clusterrolebindings,poddisruptionbudgets,\
+                 networkpolicies,validatingadmissionpolicies,validatingadmissionpolicybindings";
     let left = "--selector app.kubernetes.io/name=configmonitor-operator --output name --all-namespaces";
     assert_eq!(reader.run(&format!("kubectl get {kinds} {left}")).await.unwrap(), "");
     admin_knows_config_monitors(false).await;
