@@ -23,8 +23,9 @@ use simulated_cluster::state::{Owners, Pace};
 pub(crate) fn the_last_pods_go_last(ledger: &Ledger, deletion: &Deletion, grounds: &Grounds) -> bool {
     let pod = &ledger.pods[deletion.pod];
     let (Some(begun), Some(last)) = (grounds.seen.status.begun(), &grounds.seen.spec.restart_last) else { return true };
+    let has_reverted = begun.changes.iter().any(|change| change.revert);
     // A pod that a restore brings back is a new record here, and the same pod for the operator (exception 7).
-    if grounds.by_times || pod.was_handed_over(deletion.at) || !ledger.restored.is_empty() {
+    if has_reverted || grounds.by_times || pod.was_handed_over(deletion.at) || !ledger.restored.is_empty() {
         return true;
     }
     let is_last = |pod: &PodRecord, at| last.matches(pod.labels_at(at));
@@ -74,9 +75,7 @@ fn may_go_last(
 ) -> bool {
     let Grounds { seen, book, desired, .. } = grounds;
     let (spec, book) = (&seen.spec, &ledger.books[*book]);
-    // Of a revert, nobody knows here which pods are replaced.
-    let has_reverted = begun.changes.iter().any(|change| change.revert);
-    let Some(start) = book.start_of(begun).filter(|_| !has_reverted) else { return true };
+    let Some(start) = book.start_of(begun) else { return true };
     let first = begun.lists().filter_map(|version| ledger.list(version)).min().unwrap_or(start.at);
     let mut specs = book.specs_between(first.min(start.at), deletion.at);
     if specs.any(|its| {
