@@ -27,8 +27,8 @@ pub(crate) struct Dispatcher {
     selected: Option<Selected>,
     settings: Settings,
     pub(crate) limits: Arc<Limits>,
-    /// If all namespaces are watched, those with ConfigMonitors, and those whose last keepers stop: a new keeper there
-    /// must know what they deleted.
+    /// If all namespaces are watched, those with ConfigMonitors or with pods that are handed over, and those whose last
+    /// keepers stop: a new keeper there must know what they deleted.
     by_name: BTreeMap<Arc<str>, NamespaceState>,
     /// Why not all Secrets can be watched, by the namespace of the watch. Then each named Secret has its own watch, and
     /// the watch on all Secrets is retried.

@@ -13,6 +13,7 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use serde_json::value::RawValue;
 use tokio::sync::Notify;
+use tokio::task::unconstrained;
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
@@ -63,6 +64,16 @@ impl Handovers {
         task.is_none().then(|| task.insert(of.child_token()).clone())
     }
 
+    /// Ends the task, unless it has been woken again.
+    fn end(&self) -> bool {
+        let mut task = self.task.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_over = unconstrained(self.bell.notified()).now_or_never().is_none();
+        if is_over {
+            *task = None;
+        }
+        is_over
+    }
+
     /// The namespace has lost its label: nothing is changed there any more.
     pub(crate) fn leave_alone(&self) {
         if let Some(task) = self.task.lock().unwrap_or_else(PoisonError::into_inner).take() {
@@ -78,7 +89,7 @@ impl Handovers {
     }
 }
 
-/// Runs until it is stopped. Goes on after a panic.
+/// Runs until no pod is handed over, or until it is stopped. Goes on after a panic.
 pub(crate) async fn run(shared: Arc<Shared>, stop: CancellationToken) {
     let client = shared.client.with_stop(stop.clone());
     let work = async {
@@ -94,7 +105,7 @@ pub(crate) async fn run(shared: Arc<Shared>, stop: CancellationToken) {
 
 async fn look_after(shared: &Shared, client: &Client) {
     let (mut backoff, mut faults) = (Backoff::default(), Faults::default());
-    let Handovers { bell, are_left, .. } = &shared.handovers;
+    let handovers @ Handovers { bell, are_left, .. } = &shared.handovers;
     loop {
         let delay = match settle(shared, client).await {
             Ok(are_some) => {
@@ -111,11 +122,13 @@ async fn look_after(shared: &Shared, client: &Client) {
                 Some(backoff.after_failure())
             }
         };
-        match delay {
-            Some(delay) => drop(timeout(delay, bell.notified()).await),
-            None => bell.notified().await,
+        if let Some(delay) = delay {
+            let _ = timeout(delay, bell.notified()).await;
         }
         sleep(PAUSE).await;
+        if delay.is_none() && handovers.end() {
+            return;
+        }
     }
 }
 
@@ -260,6 +273,14 @@ async fn settle_one(client: &Client, of: &HandedOverPod) -> Result<bool, Error> 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_task_ends_unless_a_pod_has_come_and_then_the_next_pod_begins_another() {
+        let (handovers, operator) = (Handovers::default(), CancellationToken::new());
+        assert!(handovers.ring(&operator).is_some());
+        assert!(handovers.ring(&operator).is_none() && !handovers.end());
+        assert!(handovers.end() && handovers.ring(&operator).is_some());
+    }
 
     #[test]
     fn a_pod_with_too_many_references_may_refer_to_anything() {

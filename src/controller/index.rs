@@ -292,6 +292,12 @@ impl Index {
 
     pub(crate) fn handle_source(&mut self, target: &Target, event: Event<MetadataOnly>, now: Instant) -> Vec<Change> {
         let Some(kind) = target.kind() else { return Vec::new() };
+        // The watch of a Secret that nobody names any more is about to be closed.
+        if let Target::One(name) = target
+            && !self.sources.contains_key(name)
+        {
+            return Vec::new();
+        }
         let name_of = |object: &MetadataOnly| SourceName { kind, name: object.metadata.name.as_str().into() };
         let known = || self.sources.keys().filter(|name| target.covers(name)).cloned().collect();
         let unlisted = self.unlisted_sources.entry(target.clone()).or_default();

@@ -50,6 +50,9 @@ impl Keeper {
     /// Runs until the operator stops or the ConfigMonitor is deleted, and begins anew after a pause if the keeper panics.
     /// What is not awaited while it sleeps is boxed or dropped, and takes no memory then.
     pub(crate) async fn run(mut self: Box<Self>) {
+        if !Box::pin(self.elected()).await {
+            return;
+        }
         while Box::pin(self.queue()).await {
             let goes_on = AssertUnwindSafe(Box::pin(self.work())).catch_unwind().await.ok();
             match goes_on {
@@ -75,6 +78,15 @@ impl Keeper {
     /// Waits until the keeper is to end.
     pub(crate) fn stopped(&self) -> impl Future<Output = ()> + use<> {
         self.scheduling.stopped()
+    }
+
+    /// Waits until this process is the leader. Returns false if the keeper is to end before: a standby may wait for weeks.
+    async fn elected(&self) -> bool {
+        tokio::select! {
+            biased;
+            () = self.scheduling.stopped() => false,
+            () = self.reconciler.context.shared.limits.elected() => true,
+        }
     }
 
     /// Waits for a slot. Returns false once the keeper is to end, which it learns only then: thousands may wait. A keeper with
@@ -191,5 +203,28 @@ impl Keeper {
             self.reconciler.context.span().in_scope(|| self.reconciler.log_watch_failure(&error));
         }
         Next::Work
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::task::unconstrained;
+    use tokio_util::sync::CancellationToken;
+
+    use super::*;
+    use crate::controller::limits::Limits;
+    use crate::controller::shared::Shared;
+    use crate::kube::client::Client;
+
+    #[tokio::test]
+    async fn a_keeper_of_a_standby_ends_with_its_config_monitor() {
+        let limits = Arc::new(Limits::new(CancellationToken::new()));
+        let shared = Arc::new(Shared::new(Client::unconnected(), None, false, limits));
+        let (latest, receiver) = watch::channel(Latest::default());
+        let context = Context::new(shared, "web".into(), "uid".into());
+        let mut keeper = Box::pin(unconstrained(Box::new(Keeper::new(context, Memory::default(), receiver)).run()));
+        assert!((&mut keeper).now_or_never().is_none());
+        latest.send_modify(|latest| latest.is_stopped = true);
+        assert!(keeper.now_or_never().is_some());
     }
 }

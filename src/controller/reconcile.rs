@@ -252,9 +252,7 @@ async fn act(
         }
         Decision::Settled => {
             restarts.hold();
-            let settled = settle(step, recount).await?;
-            restarts.settle();
-            Ok(settled)
+            settle(step, recount).await
         }
         Decision::Missing(sources) => wait(step, restarts, quiet, &Situation::SourceNotFound(&sources), None).await,
         Decision::Suspended { requested } => {

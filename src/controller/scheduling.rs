@@ -83,8 +83,8 @@ impl Scheduling {
     /// again before Events and watches lets other restarts delete their pods first.
     pub(crate) async fn acquire_slot(&mut self, context: &Context) -> bool {
         self.slot = None;
-        let Shared { limits, namespace_limits, client, .. } = &*context.shared;
-        self.slot = limits.acquire_slot(namespace_limits, client.stop()).await;
+        let Shared { limits, namespace_limits, .. } = &*context.shared;
+        self.slot = limits.acquire_slot(namespace_limits).await;
         self.slot.is_some()
     }
 

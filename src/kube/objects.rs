@@ -135,8 +135,7 @@ pub struct Owner {
 impl Owner {
     /// The resource with the number of desired replicas, if the owner's kind has one.
     pub(crate) fn workload(&self) -> Option<Resource> {
-        let is_of = |resource: &Resource| resource.api_version == self.api_version && resource.kind == self.kind;
-        WORKLOADS.into_iter().find(is_of)
+        WORKLOADS.into_iter().find(|resource| self.is_of(*resource))
     }
 
     pub(crate) fn is_of(&self, resource: Resource) -> bool {

@@ -122,7 +122,7 @@ impl MonitorState {
 impl Metrics {
     /// Sets how many pods of a namespace are handed over, and since when the first of them is.
     pub(crate) fn set_handed_over(&self, namespace: &str, pods: usize, oldest: Option<ServerTime>) {
-        let mut all = self.of_namespaces.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = lock(&self.of_namespaces);
         match oldest {
             Some(oldest) => drop(all.insert(namespace.into(), (pods, oldest))),
             None => drop(all.remove(namespace)),

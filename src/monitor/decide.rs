@@ -8,12 +8,11 @@ use super::content::{ContentHash, UnknownHash};
 use super::hold::{Hold, may_begin};
 use super::source::{Contents, Keys, Origin, Source, SourceName};
 use super::spec::{PodScope, Policy};
-use super::status::{Begun, Canary, CanaryState, Change, Request, Restart, SourceStatus, Status, Why};
+use super::status::{A_SECOND, Begun, Canary, CanaryState, Change, Request, Restart, SourceStatus, Status, Why};
 use crate::kube::{ResourceVersion, ServerTime};
 
 /// Further changes extend a quiet period, but to no more than this many times its length.
 const MAX_QUIET_PERIODS: u32 = 10;
-const A_SECOND: Duration = Duration::from_secs(1);
 /// The maximum number of sources that a status keeps although the spec no longer names them.
 pub(super) const MAX_FORMER: usize = 31;
 /// How long a discovered source to which no pod refers is remembered: when pods come again, an edit meanwhile must show.

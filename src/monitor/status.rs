@@ -20,7 +20,7 @@ use crate::kube::{ResourceVersion, ServerTime};
 const HISTORY: usize = 10;
 /// The maximum number of sources that a recorded restart names. It may have had more.
 pub const MAX_SOURCES_OF_ENTRY: usize = 12;
-const A_SECOND: Duration = Duration::from_secs(1);
+pub(super) const A_SECOND: Duration = Duration::from_secs(1);
 
 /// The usual words of conditions, held once for all ConfigMonitors.
 const USUAL_WORDS: [&str; 8] =

@@ -24,7 +24,7 @@ const SLOTS: usize = 2 * SLOTS_PER_NAMESPACE;
 
 pub(crate) struct Limits {
     watches: Arc<Semaphore>,
-    /// Cancelled once this process is the leader. Until then no keeper is awake.
+    /// Cancelled once this process is the leader. Until then no keeper works.
     elected: CancellationToken,
     slots: Arc<Semaphore>,
 }
@@ -68,13 +68,9 @@ impl Limits {
         self.slots.close();
     }
 
-    /// Waits until this process is the leader, and for a slot of the namespace, and then of the process. Slots are
-    /// given in the order of asking. Returns `None` when the operator stops.
-    pub(crate) async fn acquire_slot(&self, namespace: &NamespaceLimits, stop: &CancellationToken) -> Option<Slot> {
-        if !self.is_elected() {
-            // Boxed, because thousands of keepers may wait for slots.
-            Box::pin(stop.run_until_cancelled(self.elected())).await?;
-        }
+    /// Waits for a slot of the namespace, and then of the process. Slots are given in the order of asking. Returns `None`
+    /// when the operator stops.
+    pub(crate) async fn acquire_slot(&self, namespace: &NamespaceLimits) -> Option<Slot> {
         let of_namespace = Arc::clone(&namespace.slots).acquire_owned().await.ok()?;
         let of_process = Arc::clone(&self.slots).acquire_owned().await.ok()?;
         Some([of_namespace, of_process])
@@ -101,13 +97,10 @@ mod tests {
 
     #[tokio::test]
     async fn a_namespace_uses_its_own_slots_and_leaves_some_to_another() {
-        let (elected, stop) = (CancellationToken::new(), CancellationToken::new());
         let (limits, own, other) =
-            (Limits::new(elected.clone()), NamespaceLimits::default(), NamespaceLimits::default());
-        let acquire = |own| unconstrained(limits.acquire_slot(own, &stop)).now_or_never().flatten();
+            (Limits::new(CancellationToken::new()), NamespaceLimits::default(), NamespaceLimits::default());
+        let acquire = |own| unconstrained(limits.acquire_slot(own)).now_or_never().flatten();
         let all = |own| std::iter::from_fn(|| acquire(own)).collect::<Vec<_>>();
-        assert!(acquire(&own).is_none(), "a standby has no slots");
-        elected.cancel();
         let mut held = all(&own);
         assert_eq!(held.len(), SLOTS_PER_NAMESPACE);
         assert_eq!(all(&other).len(), SLOTS - SLOTS_PER_NAMESPACE, "another namespace has its own slots");

@@ -103,11 +103,6 @@ impl Restarts {
         }
     }
 
-    /// Drops everything: pods run with the content.
-    pub(crate) fn settle(&mut self) {
-        *self = Self { begun_at: self.begun_at, ..Self::default() };
-    }
-
     /// Begins a pending restart: lists the pods, writes the intent, and deletes.
     pub(crate) async fn begin(&mut self, mut step: Step<'_>, mut restart: Restart) -> Result<Requeue, Error> {
         self.hold();
@@ -145,7 +140,7 @@ impl Restarts {
         let machine = Machine::begin(policy, plan, &restart, why, context.shared.own_pod.clone(), now);
         self.begun_at = Some(machine.started_at());
         let mut watched = Watched::new(machine);
-        watched.started = notices.iter().find(|notice| notice.reason == "RestartStarted").cloned();
+        watched.started = notices.first().cloned();
         watched.leave_out(missing);
         watched.take_list(listing, interest, context);
         let requeue = Drive { step: &mut step, watched: &mut watched, notices: &notices }.run().await;
@@ -178,7 +173,6 @@ impl Restarts {
             step.status.complete(None, skipped(&step.status, &plan.skipped), now);
         }
         step.report_settled().await?;
-        self.settle();
         step.context.publish(notices, &step.memory.uids()).await;
         info!(source = step.policy.source(), "no pod to restart");
         Ok(Requeue::At(None))

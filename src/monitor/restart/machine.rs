@@ -83,7 +83,7 @@ pub(crate) struct Machine<P> {
     waits_since: Option<ServerTime>,
     /// When the status must say what the last wave deleted, and when the next pass is due. `None` once it does.
     unwritten: Option<(Instant, Instant)>,
-    /// How many pods were ready when an eviction was refused. Another pass is worth making when more are ready.
+    /// How many pods were ready when a deletion was refused. Another pass is worth making when more are ready.
     blocked_at: Option<usize>,
     advance: Advance,
     /// The restart was reported as stalled.

@@ -351,19 +351,21 @@ impl<'a> Sight<'a> {
     fn are_replaced(&self, counts: &[OwnerCount<'a>]) -> bool {
         let mut selected = self.view.pods.values().filter(|pod| !pod.finished);
         let are_all_last = self.policy.max_unavailable.is_some() && selected.all(|pod| pod.goes_last);
-        let groups = self.groups(counts);
-        let mut concerned = counts.iter().filter(|count| groups.contains(self.group(count.owner)));
-        concerned.all(|OwnerCount { expected, holding, .. }| {
+        self.concerned(counts).into_iter().all(|(OwnerCount { expected, holding, .. }, _)| {
             holding.available + holding.last >= *expected || are_all_last && holding.new > 0
         })
     }
 
-    /// Returns what the owners of replaced pods belong to. A rollout may have replaced the ReplicaSet whose pods were.
-    fn groups(&self, counts: &[OwnerCount<'a>]) -> BTreeSet<&'a Owner> {
+    /// Returns the owners in what those of replaced pods belong to, each with that. A rollout may have replaced the ReplicaSet
+    /// whose pods were.
+    fn concerned<'b>(&self, counts: &'b [OwnerCount<'a>]) -> Vec<(&'b OwnerCount<'a>, &'a Owner)> {
         let is_concerned = |count: &&OwnerCount<'_>| count.is_concerned || self.plan.is_by_times;
         let concerned = counts.iter().filter(is_concerned).map(|count| count.owner);
         let former = self.plan.owners(self.view.pods).into_iter().filter(|owner| self.plan.concerns(owner));
-        concerned.chain(former.map(|owner| &**owner)).map(|owner| self.group(owner)).collect()
+        let groups: BTreeSet<&Owner> =
+            concerned.chain(former.map(|owner| &**owner)).map(|owner| self.group(owner)).collect();
+        let with_groups = counts.iter().map(|count| (count, self.group(count.owner)));
+        with_groups.filter(|(_, group)| groups.contains(group)).collect()
     }
 
     /// Returns, of pods in this order, those that may be deleted now, and those that may be handed over now.
@@ -374,15 +376,11 @@ impl<'a> Sight<'a> {
         surge: &mut Surge<'a>,
     ) -> (Vec<&'a Pod>, Vec<(&'a Pod, &'a Arc<Owner>)>) {
         let Some(most) = self.policy.max_unavailable else { return (pods, Vec::new()) };
-        let groups = self.groups(counts);
-        let of_group = |count: &OwnerCount<'a>| Some(self.group(count.owner)).filter(|group| groups.contains(group));
-        let concerned = counts.iter().filter_map(|count| {
-            Some(Member {
-                owner: Some(count.owner),
-                group: Some(of_group(count)?),
-                expected: count.expected,
-                holding: count.holding,
-            })
+        let concerned = self.concerned(counts).into_iter().map(|(count, group)| Member {
+            owner: Some(count.owner),
+            group: Some(group),
+            expected: count.expected,
+            holding: count.holding,
         });
         let mut budget = Budget::new(most, concerned.chain(self.bare()));
         let mut hand_over = Vec::new();

@@ -12,9 +12,7 @@ use tokio::time::{MissedTickBehavior, interval, sleep};
 
 use crate::audit::Audit;
 use crate::contestants::reader;
-use crate::ground::{
-    self, all_up_to_date, config_map, control_plane, create_all, monitor, one_pod, start_operator, synced,
-};
+use crate::ground::{self, all_up_to_date, config_map, control_plane, create_all, monitor, one_pod, start_operator};
 use crate::table;
 use crate::usage::{Usage, cpu_of_thread};
 
@@ -68,7 +66,7 @@ async fn quiet_place(kind: &Kind) -> Result<(testenv::ControlPlane, Fixture, Pro
     let unrelated = (0..UNRELATED).map(|number| kind.config_map(&format!("unrelated-{number}")));
     create_all(&fixture, "configmaps", unrelated).await?;
     let operator = start_operator(&proxy.url(), &fixture, &[])?;
-    synced(&operator, std::time::SystemTime::now()).await?;
+    operator.wait_for_message("synced").await?;
     all_up_to_date(&fixture).await?;
     sleep(Duration::from_secs(2)).await;
     Ok((control_plane, fixture, proxy, operator))

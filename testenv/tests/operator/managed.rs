@@ -10,7 +10,7 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 use serde_json::{Value, json};
 use testenv::client::is_ready;
-use testenv::fixture::{condition, message_of};
+use testenv::fixture::{condition, create_crd, message_of};
 use testenv::pages::sections;
 use testenv::process::{Process, printed};
 use testenv::{Client, DEADLINE, History, Operator, Past, Proxy, RunDir, eventually, project};
@@ -101,8 +101,7 @@ async fn any_kind(group: &str, kind: &str, plural: &str) {
     let names = json!({"kind": kind, "plural": plural});
     let spec = json!({"group": group, "names": names, "scope": "Namespaced", "versions": [version]});
     let crd = json!({"metadata": {"name": format!("{plural}.{group}")}, "spec": spec});
-    let path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
-    control_plane().await.client().create(path, &crd).await.unwrap().ok().unwrap();
+    create_crd(control_plane().await, &crd).await;
 }
 
 /// Creates an object of a vendor's kind once the API server serves it, and returns what the owner reference of its pods says.

@@ -353,14 +353,6 @@ fn after_a_list_a_restart_wakes_when_a_new_pod_will_have_been_ready_for_long_eno
     assert_eq!(asked.waits(accepted), 5000);
 }
 
-#[test]
-fn a_watch_that_is_lost_while_the_restart_waits_ends_the_step() {
-    let mut asked = Asked::begin(ROLLING, Duration::ZERO);
-    assert_eq!(asked.waits(accepted), 10_000);
-    asked.hear(News::WatchLost);
-    assert!(matches!(asked.machine.next(asked.now()), Do::Decide));
-}
-
 fn failed(cause: fn(String) -> Cause) -> impl Fn() -> Reply {
     move || Reply::Failed(Action::new("delete", PODS).failed(cause("x".to_owned())))
 }
