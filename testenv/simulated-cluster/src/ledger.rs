@@ -1066,6 +1066,15 @@ impl Ledger {
         of_it.flat_map(|(_, contents)| contents).any(|(at, content)| *at <= until && is_missing(content))
     }
 
+    /// Returns how often an optional ConfigMap was gone.
+    pub fn absences(&self) -> usize {
+        let is_absent =
+            |content: &Option<Content>| content.is_some_and(|content| content.contains(&Some(Data::Absent)));
+        let of_one =
+            |contents: &Vec<(Moment, Option<Content>)>| contents.iter().filter(|(_, it)| is_absent(it)).count();
+        self.contents.values().map(of_one).max().unwrap_or(0)
+    }
+
     /// Returns when a pod read a source, and the content: at its creation, or once the ConfigMap existed, if the pod has
     /// waited for that.
     pub fn first_content(&self, source: Source, pod: usize) -> Option<(Moment, Content)> {
