@@ -51,8 +51,13 @@ impl Look {
 
     /// Returns the sources that the spec names, and that do not exist.
     pub(crate) fn missing(&self, policy: &Policy) -> Vec<SourceName> {
-        let named = policy.sources.iter().zip(&self.0).filter(|(source, _)| source.origin == Origin::Named);
-        named.filter(|(_, content)| content.is_none()).map(|(source, _)| source.name.clone()).collect()
+        let named = self.absent(policy).filter(|source| source.origin == Origin::Named);
+        named.map(|source| source.name.clone()).collect()
+    }
+
+    /// Returns the sources that do not exist, also those that are discovered.
+    fn absent<'a>(&'a self, policy: &'a Policy) -> impl Iterator<Item = &'a Source> {
+        policy.sources.iter().zip(&self.0).filter(|(_, content)| content.is_none()).map(|(source, _)| source)
     }
 }
 
@@ -403,7 +408,9 @@ fn observe_under_way(
         quiet
     });
     let contents = contents(policy, look, next, Some(quiet.as_ref().map_or(&desired, |quiet| &quiet.content.0)));
-    let is_own = desired.are(&contents)?;
+    // Of a discovered source that is missing, a process that has not begun the interruption knows nothing.
+    let is_unknown = quiet.as_ref().is_none_or(|quiet| quiet.resumed) && look.absent(policy).next().is_some();
+    let is_own = desired.are(&contents)? && !(is_unknown && restart.interrupted_at().is_some());
     // Before another process reads content, it may have left at any time since.
     let began = restart.begun.as_ref().map_or(restart.since(), |begun| begun.started_at);
     let (finding, mut quiet, is_over) = match (restart.interrupted_at(), quiet, look.newest()) {
@@ -737,6 +744,10 @@ pub fn decide(
     }
     if !missing.is_empty() {
         return Decision::Missing(missing);
+    }
+    if known.is_some_and(|restart| restart.interrupted_at().is_some()) && quiet.is_none() && look.newest().is_none() {
+        // A process that has just started cannot tell what interrupted the restart until one of these exists.
+        return Decision::Missing(look.absent(policy).map(|source| source.name.clone()).collect());
     }
     // Without a source, the first content is to come.
     let request = request.filter(|request| status.is_baselined() && !status.has_handled(request));

@@ -7,7 +7,7 @@ use simulated_cluster::state::{Owners, Pace, References};
 
 use crate::examples::{OTHER, SETTINGS, play_well, replaced, spec, story};
 use crate::player::Played;
-use crate::story::Move::{self, Crash, Edit as EditContent, RequestRestart, Scale, Start, Wait};
+use crate::story::Move::{self, Crash, Edit as EditContent, Request, RequestRestart, Scale, Start, Until, Wait};
 use crate::story::{AT_ONCE, Edit, PodCount, Pods, Story, Windows};
 
 const REFERRING: Move = spec(Edit::Referring(true));
@@ -541,4 +541,29 @@ fn a_pod_that_the_edited_selector_selects_only_later_is_left_alone() {
     let story = Story { seed: 15839, both: 1, pace, skew: 3, lag: 4000, ..by_owner(&moves) };
     let monitors = vec![(0, Some(PodCount::Percent("100%")))];
     play_well(&Story { monitors, namespaces: Served::Two, ..story });
+}
+
+/// Other content has interrupted the restart when both sources are deleted and the keeper panics. The next one cannot know
+/// whether the restart's own content is back.
+#[test]
+fn an_interrupted_restart_does_not_complete_while_nothing_exists_that_was_discovered() {
+    let edits = [spec(Edit::Referring(true)), Move::Spec(1, Edit::Discover(true)), Wait(2500), EditContent(OTHER, 'c')];
+    let begun = [&[Wait(200)], &edits[..], &[spec(Edit::Select(Pods::Back)), Wait(8000)]].concat();
+    let touched = Move::Spec(1, Edit::Exclude(false));
+    let interrupted = [touched, Move::DeleteConfigMap(SETTINGS), EditContent(OTHER, 'b'), Wait(1000)];
+    let panic = Request(First, RequestKind::Any, 4, Fate::Panic);
+    let gone = [Move::DeleteConfigMap(OTHER), panic, Until(First, RequestKind::Event, 2)];
+    let moves = [&begun[..], &interrupted, &gone].concat();
+    let monitors = vec![(0, None), (3, Some(PodCount::Pods(1)))];
+    let slow = Story { lag: 4000, status_lag: 4000, ..by_owner(&moves) };
+    play_well(&Story {
+        seed: 30335606,
+        monitors,
+        both: 2,
+        owners: Owners::Odd,
+        skew: 3,
+        page: 2,
+        surges: true,
+        ..slow
+    });
 }

@@ -498,6 +498,23 @@ proptest! {
     }
 }
 
+/// Nobody knows then what the content was that had interrupted it.
+#[test]
+fn an_interrupted_restart_does_not_go_on_in_another_process_while_a_discovered_source_is_missing() {
+    let mut desk = settled("a b", "a=1 b=1");
+    desk.policy.sources.iter_mut().for_each(|source| source.origin = Origin::Referred);
+    desk.at(10).read_all("a=2 b=1");
+    desk.at(13).begin();
+    desk.at(20).read_all("a=3 b=1");
+    assert!(desk.waits_until(23));
+    desk.crash().at(21).read_all("");
+    assert_eq!(desk.decide(), missing("a b"));
+    desk.at(22).read_all("b=1");
+    assert!(desk.interrupted_at().is_some() && desk.waits_until(24));
+    desk.crash().at(22).read_all("a=2 b=1");
+    assert_eq!(desk.decide(), Decision::Resume);
+}
+
 #[test]
 fn a_discovered_source_to_which_no_pod_refers_is_forgotten_after_a_day_or_at_once_if_it_is_gone() {
     let mut desk = settled("a b c", "a=1 b=1 c=1");
