@@ -194,9 +194,9 @@ fn a_change_keeps_its_list_when_fewer_keys_count() {
         spec(Edit::Windows(Windows::FarAway)),
         spec(Edit::Canary(Some((PodCount::Pods(1), 2)))),
         spec(Edit::Discover(true)),
-        Move::Until(Second, RequestKind::GetOwner, 3),
+        Until(Second, RequestKind::GetOwner, 3),
         RequestRestart(1, 'x'),
-        Move::Until(First, RequestKind::ListAll, 2),
+        Until(First, RequestKind::ListAll, 2),
         EditContent(SETTINGS, 'b'),
         EditContent(OTHER, 'b'),
         Wait(100_000),
@@ -243,7 +243,7 @@ fn what_goes_back_at_once_concerns_only_the_pods_that_refer() {
         Crash(First),
         Wait(60_000),
         EditContent(SETTINGS, 'c'),
-        Move::Until(Second, RequestKind::GetOwner, 2),
+        Until(Second, RequestKind::GetOwner, 2),
         EditContent(SETTINGS, 'a'),
         Wait(400),
     ];
@@ -314,13 +314,13 @@ fn what_is_excluded_for_a_while_restarts_pods_again() {
         Wait(200),
         DISCOVER,
         Move::Watch(Second, Watched::Monitors, WatchFault::Stall),
-        Move::Until(First, RequestKind::GetMonitor, 1),
+        Until(First, RequestKind::GetMonitor, 1),
         spec(Edit::Exclude(true)),
         Wait(60_000),
         spec(Edit::Exclude(false)),
         Wait(4000),
         Move::EditSecondKey(SETTINGS, 'a'),
-        Move::Until(First, RequestKind::GetConfigMap, 3),
+        Until(First, RequestKind::GetConfigMap, 3),
         EditContent(OTHER, 'b'),
     ];
     let pace = Pace { creation: 2000, readiness: 0, termination: 0 };
@@ -414,7 +414,7 @@ fn a_change_was_read_when_its_own_source_was() {
 fn what_a_restart_has_deleted_is_recorded_after_a_write_that_fails() {
     let begun = [DISCOVER, EditContent(OTHER, 'b'), Wait(400), spec(Edit::MaxTotal(Some(PodCount::Pods(2)))), Wait(5)];
     let back = [EditContent(OTHER, 'a'), spec(Edit::MaxTotal(None)), Wait(200)];
-    let failing = Move::Request(First, RequestKind::PutStatus, 1, Fate::Refused);
+    let failing = Request(First, RequestKind::PutStatus, 1, Fate::Refused);
     let story = by_owner(&[&begun[..], &back, &[failing, spec(Edit::Exclude(true)), Wait(100)]].concat());
     let pace = Pace { creation: 0, readiness: 300, termination: 200 };
     let story =
@@ -450,7 +450,7 @@ fn a_pod_that_is_not_selected_any_more_as_the_restart_begins_is_no_part_of_it() 
         spec(Edit::Select(Pods::Front)),
         Wait(100_000),
         Move::DeleteConfigMap(SETTINGS),
-        Move::Until(First, RequestKind::ListAll, 1),
+        Until(First, RequestKind::ListAll, 1),
         spec(Edit::MaxTotal(Some(PodCount::Pods(1)))),
         Move::Relabel(4, Some("back")),
         Scale(0, 3),
@@ -476,7 +476,7 @@ fn a_missing_secret_holds_nothing_once_it_may_not_be_watched() {
     let moves = [
         Move::DeleteConfigMap(OTHER),
         Wait(400),
-        Move::Request(First, RequestKind::Watch, 2, Fate::Forbidden),
+        Request(First, RequestKind::Watch, 2, Fate::Forbidden),
         EditContent(SETTINGS, 'c'),
         DISCOVER,
         Wait(2500),
@@ -495,7 +495,7 @@ fn a_change_of_a_key_that_does_not_count_any_more_is_one() {
     let moves = [
         Wait(1000),
         second('a'),
-        Move::Request(First, RequestKind::ListPods, 1, Fate::CrashBefore),
+        Request(First, RequestKind::ListPods, 1, Fate::CrashBefore),
         Wait(8000),
         second('b'),
         Wait(5),
@@ -527,8 +527,8 @@ fn a_pod_that_the_edited_selector_selects_only_later_is_left_alone() {
     let moves = [
         Wait(60_000),
         EditContent(OTHER, 'b'),
-        Move::Until(First, RequestKind::ListAll, 1),
-        Move::Until(First, RequestKind::GetOwner, 1),
+        Until(First, RequestKind::ListAll, 1),
+        Until(First, RequestKind::GetOwner, 1),
         spec(Edit::Suspend(true)),
         EditContent(OTHER, 'a'),
         REFERRING,
