@@ -59,9 +59,12 @@ impl Handovers {
     /// A pod that is handed over has come or changed. Returns what stops the task that the namespace needs now, if it has
     /// none.
     pub(crate) fn ring(&self, of: &CancellationToken) -> Option<CancellationToken> {
-        self.bell.notify_one();
         let mut task = self.task.lock().unwrap_or_else(PoisonError::into_inner);
-        task.is_none().then(|| task.insert(of.child_token()).clone())
+        if task.is_some() {
+            self.bell.notify_one();
+            return None;
+        }
+        Some(task.insert(of.child_token()).clone())
     }
 
     /// Ends the task, unless it has been woken again.

@@ -736,18 +736,20 @@ pub fn decide(
     request: Option<&Arc<str>>,
     moment: Moment,
 ) -> Decision {
-    let (missing, known) = (look.missing(policy), status.restart.as_deref());
+    let known = status.restart.as_deref();
     let Moment { read_at, now, server_now } = moment;
+    let is_interrupted = known.is_some_and(|restart| restart.interrupted_at().is_some());
+    // A process that has just started cannot tell what interrupted the restart until one of the sources exists.
+    let missing = match is_interrupted && quiet.is_none() && look.newest().is_none() {
+        true => look.absent(policy).map(|source| source.name.clone()).collect(),
+        false => look.missing(policy),
+    };
     let interruption = interruption(policy, status, quiet);
     if interruption.is_some_and(|until| until <= now) {
         return Decision::Read;
     }
     if !missing.is_empty() {
         return Decision::Missing(missing);
-    }
-    if known.is_some_and(|restart| restart.interrupted_at().is_some()) && quiet.is_none() && look.newest().is_none() {
-        // A process that has just started cannot tell what interrupted the restart until one of these exists.
-        return Decision::Missing(look.absent(policy).map(|source| source.name.clone()).collect());
     }
     // Without a source, the first content is to come.
     let request = request.filter(|request| status.is_baselined() && !status.has_handled(request));
