@@ -25,6 +25,9 @@ use crate::monitor::source::{Origin, Source, SourceName};
 use crate::monitor::spec::Policy;
 use crate::monitor::status::Status;
 
+/// How many sources a keeper reads at once: such a read takes 4 KB, and a ConfigMonitor may discover 128 sources.
+const MOST_LOOKS: usize = 16;
+
 #[derive(Default)]
 pub(crate) struct Memory {
     /// The ConfigMonitor as last read or written. `None` if it must be read: after the start, after 404, or after a
@@ -173,15 +176,17 @@ impl Memory {
     pub(crate) async fn look(&mut self, context: &Context, policy: &Policy, latest: &Latest) -> Result<Look, Error> {
         let mut earlier = std::mem::take(&mut self.readings).into_vec();
         let now = timer_now();
-        // Sources that need no GET must not wait for the others.
-        let mut reads = Vec::new();
-        for source in &policy.sources {
-            let place = earlier.iter().position(|reading| reading.source.reads_like(source));
-            let mut before = place.map(|place| earlier.swap_remove(place));
-            before.iter_mut().for_each(|reading| reading.source.origin = source.origin);
-            reads.push(self.look_at(context, source, latest, before, now));
+        let mut read = Vec::new();
+        for sources in policy.sources.chunks(MOST_LOOKS) {
+            let mut looks = Vec::new();
+            for source in sources {
+                let place = earlier.iter().position(|reading| reading.source.reads_like(source));
+                let mut before = place.map(|place| earlier.swap_remove(place));
+                before.iter_mut().for_each(|reading| reading.source.origin = source.origin);
+                looks.push(self.look_at(context, source, latest, before, now));
+            }
+            read.extend(join_all(looks).await);
         }
-        let read = join_all(reads).await;
         let mut failure = None;
         let readings = read.into_iter().filter_map(|(reading, error)| {
             failure = failure.take().or(error);

@@ -22,7 +22,45 @@ const SOURCES: usize = 50;
 const FOUND: usize = 9;
 const COME_AND_GO: usize = 500;
 
+/// The ConfigMonitors that discover sources of their own, each from one pod, and how many sources.
+const MONITORS: usize = 64;
+const OWN: [usize; 2] = [1, 125];
+
 pub(crate) async fn run() -> Result<()> {
+    among_others().await?;
+    many().await
+}
+
+async fn many() -> Result<()> {
+    table::title("64 ConfigMonitors, each of which discovers sources of its own: the first start");
+    table::head(&[&["sources of each"], &table::START[..]].concat());
+    let control_plane = control_plane().await?;
+    let fixture = Fixture::new(&control_plane).await;
+    let proxy = start_proxy(&control_plane, &fixture.namespace).await;
+    let all = (0..MONITORS).flat_map(|app| (0..OWN[1]).map(move |number| own(app, number)));
+    create_all(&fixture, "configmaps", all.map(|name| config_map(&name, "0"))).await?;
+    let list = fixture.collection("configmonitors");
+    for sources in OWN {
+        let pods = (0..MONITORS).map(|app| {
+            let names: Vec<String> = (0..sources).map(|number| own(app, number)).collect();
+            pod(&format!("{sources}-sources"), &format!("{NAME}-{app}"), app, &names)
+        });
+        create_all(&fixture, "pods", pods).await?;
+        let monitors = (0..MONITORS).map(|app| discovering(&format!("{NAME}-{app}")));
+        create_all(&fixture, "configmonitors", monitors).await?;
+        let mut row = vec![sources.to_string()];
+        row.extend(ground::start(|| start_operator(&proxy.url(), &fixture, &[]), &fixture.client, &list).await?);
+        table::row(&row);
+        fixture.client.delete(&list).await?.ok()?;
+    }
+    Ok(())
+}
+
+fn own(app: usize, number: usize) -> String {
+    format!("own-{app}-{number}")
+}
+
+async fn among_others() -> Result<()> {
     table::title("Sources read from pods: a namespace of 50,000 pods, of which some are selected");
     table::head(&[
         "selected",
@@ -39,10 +77,10 @@ pub(crate) async fn run() -> Result<()> {
     let mut audit = ground::audit(&control_plane)?;
     let sources = (0..SOURCES).map(source).chain(["named".to_owned()]).chain((0..SELECTED.len() * FOUND).map(late));
     create_all(&fixture, "configmaps", sources.map(|name| config_map(&name, "0"))).await?;
-    create_all(&fixture, "pods", (0..PODS).map(|number| pod("other", "other", number, &source(number)))).await?;
+    create_all(&fixture, "pods", (0..PODS).map(|number| pod("other", "other", number, &[source(number)]))).await?;
     let mut made = 0;
     for (row, selected) in SELECTED.into_iter().enumerate() {
-        create_all(&fixture, "pods", (made..selected).map(|number| pod(NAME, NAME, number, &source(number)))).await?;
+        create_all(&fixture, "pods", (made..selected).map(|number| pod(NAME, NAME, number, &[source(number)]))).await?;
         made = selected;
         measure(&fixture, &proxy.url(), &mut audit, row, selected).await?;
     }
@@ -52,7 +90,8 @@ pub(crate) async fn run() -> Result<()> {
 async fn measure(fixture: &Fixture, proxy: &str, audit: &mut Audit, row: usize, selected: usize) -> Result<()> {
     let path = format!("{}?labelSelector=app%3D{NAME}", fixture.collection("pods"));
     let bytes = fixture.client.get(&path).await?.ok()?.to_string().len();
-    fixture.create("configmonitors", discovering(selected)).await;
+    let monitor = if selected > 0 { discovering(NAME) } else { monitor(NAME, "named", NAME) };
+    fixture.create("configmonitors", monitor).await;
     let start = SystemTime::now();
     let operator = start_operator(proxy, fixture, &[])?;
     let ready_after = synced(&operator, start).await?;
@@ -64,7 +103,7 @@ async fn measure(fixture: &Fixture, proxy: &str, audit: &mut Audit, row: usize, 
         found.add(find(fixture, audit, &late(row * FOUND + number)).await?);
     }
     let before = Usage::of(id)?;
-    create_all(fixture, "pods", (0..COME_AND_GO).map(|number| pod("gone", NAME, number, &source(0)))).await?;
+    create_all(fixture, "pods", (0..COME_AND_GO).map(|number| pod("gone", NAME, number, &[source(0)]))).await?;
     for number in 0..COME_AND_GO {
         fixture.client.delete(&fixture.path("pods", &format!("gone-{number}"))).await?.ok()?;
     }
@@ -87,7 +126,7 @@ async fn measure(fixture: &Fixture, proxy: &str, audit: &mut Audit, row: usize, 
 /// Creates a pod that refers to this ConfigMap. Returns after how many milliseconds the operator had asked for it.
 async fn find(fixture: &Fixture, audit: &mut Audit, name: &str) -> Result<f64> {
     audit.news(&fixture.namespace)?;
-    fixture.create("pods", pod(name, NAME, 0, name)).await;
+    fixture.create("pods", pod(name, NAME, 0, &[name.to_owned()])).await;
     let mut requests: Vec<Request> = Vec::new();
     let begin = Instant::now();
     let read = |request: &&Request| {
@@ -106,14 +145,12 @@ async fn find(fixture: &Fixture, audit: &mut Audit, name: &str) -> Result<f64> {
     Ok(read.duration_since(created).as_secs_f64() * 1e3)
 }
 
-/// Without selected pods, the ConfigMonitor names a source.
-fn discovering(selected: usize) -> Value {
-    let mut monitor = monitor(NAME, "named", NAME);
+/// Returns a ConfigMonitor that reads its sources from the pods with this label.
+fn discovering(app: &str) -> Value {
+    let mut monitor = monitor(app, "", app);
     monitor["spec"]["unmanagedPods"] = "Delete".into();
-    if selected > 0 {
-        monitor["spec"]["discover"] = json!({});
-        monitor["spec"].as_object_mut().map(|spec| spec.remove("configMap"));
-    }
+    monitor["spec"]["discover"] = json!({});
+    monitor["spec"].as_object_mut().map(|spec| spec.remove("configMap"));
     monitor
 }
 
@@ -125,12 +162,12 @@ fn late(number: usize) -> String {
     format!("late-{number}")
 }
 
-/// A pod of about 6 KB that nothing schedules.
-fn pod(prefix: &str, app: &str, number: usize, source: &str) -> Value {
+/// A pod of at least 6 KB that nothing schedules.
+fn pod(prefix: &str, app: &str, number: usize, sources: &[String]) -> Value {
     let variable = |nth: usize| json!({"name": format!("VARIABLE_{nth}"), "value": "x".repeat(100)});
     let variables: Vec<Value> = (0..30).map(variable).collect();
-    let container =
-        json!({"name": "app", "image": "app", "env": variables, "envFrom": [{"configMapRef": {"name": source}}]});
+    let from: Vec<Value> = sources.iter().map(|source| json!({"configMapRef": {"name": source}})).collect();
+    let container = json!({"name": "app", "image": "app", "env": variables, "envFrom": from});
     json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": format!("{prefix}-{number}"), "labels": {"app": app}},
         "spec": {"schedulerName": "none", "containers": [container], "terminationGracePeriodSeconds": 0}})
 }
