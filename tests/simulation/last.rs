@@ -92,7 +92,7 @@ fn may_go_last(
         let is_part = was_selected(pod) && pod.is_restartable(spec) && is_replaced(ledger, pod, begun);
         is_part && pod.gone.is_none_or(|gone| gone > start.at)
     };
-    let is_proving = spec.canary.is_some() && begun.canary.as_ref().is_some_and(|canary| canary.state != "Passed");
+    let is_proving = spec.canary.is_some() && begun.canary.is_some() && !has_passed(begun);
     let may_go = |pod: &PodRecord| !is_proving || pod.nature == Nature::Managed;
     let listed = || pods.iter().filter(|pod| **pod != deletion.pod).map(|pod| &ledger.pods[*pod]);
     if listed().any(|pod| is_old(pod) && may_go(pod) && !is_last(pod) && pod.is_left(at.ms, ledger.skew)) {

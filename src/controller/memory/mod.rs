@@ -176,15 +176,15 @@ impl Memory {
     pub(crate) async fn look(&mut self, context: &Context, policy: &Policy, latest: &Latest) -> Result<Look, Error> {
         let mut earlier = std::mem::take(&mut self.readings).into_vec();
         let now = timer_now();
+        let mut before = |source: &Source| {
+            let place = earlier.iter().position(|reading| reading.source.reads_like(source))?;
+            let mut reading = earlier.swap_remove(place);
+            reading.source.origin = source.origin;
+            Some(reading)
+        };
         let mut read = Vec::new();
         for sources in policy.sources.chunks(MOST_LOOKS) {
-            let mut looks = Vec::new();
-            for source in sources {
-                let place = earlier.iter().position(|reading| reading.source.reads_like(source));
-                let mut before = place.map(|place| earlier.swap_remove(place));
-                before.iter_mut().for_each(|reading| reading.source.origin = source.origin);
-                looks.push(self.look_at(context, source, latest, before, now));
-            }
+            let looks = sources.iter().map(|source| self.look_at(context, source, latest, before(source), now));
             read.extend(join_all(looks).await);
         }
         let mut failure = None;

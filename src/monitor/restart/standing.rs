@@ -356,8 +356,8 @@ impl<'a> Sight<'a> {
         })
     }
 
-    /// Returns the owners in what those of replaced pods belong to, each with that. A rollout may have replaced the ReplicaSet
-    /// whose pods were.
+    /// Returns the owners that belong to what an owner of replaced pods belongs to, each with that: a rollout may have replaced
+    /// the ReplicaSet whose pods were.
     fn concerned<'b>(&self, counts: &'b [OwnerCount<'a>]) -> Vec<(&'b OwnerCount<'a>, &'a Owner)> {
         let is_concerned = |count: &&OwnerCount<'_>| count.is_concerned || self.plan.is_by_times;
         let concerned = counts.iter().filter(is_concerned).map(|count| count.owner);

@@ -1072,7 +1072,9 @@ impl Ledger {
             |content: &Option<Content>| content.is_some_and(|content| content.contains(&Some(Data::Absent)));
         let of_one =
             |contents: &Vec<(Moment, Option<Content>)>| contents.iter().filter(|(_, it)| is_absent(it)).count();
-        self.contents.values().map(of_one).max().unwrap_or(0)
+        // Beside another one, an edit of that records the absence again.
+        let alone = self.contents.iter().filter(|(source, _)| source.config_maps().count() == 1);
+        alone.map(|(_, contents)| of_one(contents)).max().unwrap_or(0)
     }
 
     /// Returns when a pod read a source, and the content: at its creation, or once the ConfigMap existed, if the pod has

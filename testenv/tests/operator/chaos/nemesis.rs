@@ -339,8 +339,8 @@ impl<'a> Nemesis<'a> {
         self.prometheus.scrape(&targets)
     }
 
-    /// Ends every operator, and starts another one that meets no more faults. Returns when it started, by its log as a
-    /// request of the others may arrive after their end, and its pod.
+    /// Ends every operator, and starts another one that meets no more faults. Returns its pod, and when it
+    /// started: by its log, as a request of the others may arrive after their end.
     pub(super) async fn begin_anew(&mut self) -> Result<(SystemTime, String)> {
         for mut running in std::mem::take(&mut self.operators) {
             running.operator.terminate().await?;

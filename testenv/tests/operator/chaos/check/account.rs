@@ -71,9 +71,10 @@ fn gone_before_the_canary_has_passed(
         let selects = |monitor: &&Monitor| monitor.recently(at, when).any(|version| version.selects(&pod.labels));
         let is_old = listed.is_some_and(|listed: u64| pod.born <= listed);
         let has_overlap = requests.has_overlap((begun.observed, deletion.answered));
-        let since = deletion.sent >= begun.observed && pod.handed_over_at(begun.revision).is_none();
+        let since = deletion.sent >= begun.observed;
+        let may_prove = pod.handed_over_at(begun.revision).is_none();
         let is_its_alone = begun.selects(&pod.labels) && timeline.monitors.values().filter(selects).count() == 1;
-        is_old && since && !is_late && !has_overlap && is_its_alone
+        is_old && since && may_prove && !is_late && !has_overlap && is_its_alone
     };
     requests.first_deletions().filter(is_its).map(|deletion| timeline.pods[&deletion.uid].name.clone()).collect()
 }
