@@ -1105,6 +1105,17 @@ fn content_that_a_restore_brings_back_for_a_moment_goes_unread() {
     play_well(&Story { monitors: vec![(1, AT_ONCE)], namespaces: Served::Labelled, ..story });
 }
 
+/// The write about that first look is refused, and another source is edited meanwhile.
+#[test]
+fn a_change_that_a_process_has_read_at_its_first_look_has_left_at_any_time_since_the_last_restart() {
+    let begun = [Wait(8000), EditContent(SETTINGS, 'b'), EditContent(OTHER, 'b'), Wait(100_000), Crash(First)];
+    let edit = [Start(First), EditContent(OTHER, 'c'), Until(First, RequestKind::GetConfigMap, 2)];
+    let refused = [EditSecondKey(SETTINGS, 'a'), spec(Edit::Suspend(true)), Wait(8000), EditContent(OTHER, 'b')];
+    let pace = Pace { creation: 0, readiness: 0, termination: 3000 };
+    let both = Story { seed: 30671513, both: 1, pace, ..story(&[&begun[..], &edit, &refused].concat()) };
+    play_well(&Story { monitors: vec![(3, None)], owners: Owners::Odd, min_ready: 2, ..both });
+}
+
 /// Exception 8: the absence is read four seconds late, after a restore. Another keeper panics before it has named its
 /// ConfigMonitor, so nobody knows whose first look that was.
 #[test]

@@ -519,11 +519,18 @@ fn a_revert_spares_the_earlier_pods(ledger: &Ledger, deletion: &Deletion, ground
         return false;
     };
     let room = if grounds.is_since_known { A_SECOND } else { SKEW + ledger.skew };
+    // The write about the first look of a process may have failed, and another source was edited since.
+    let shows_it = |it: &Reading| {
+        let mut changes = write.after.restart.iter().flat_map(|restart| &restart.changes);
+        it.may_be_first && changes.any(|change| it.has_hash(&change.name, &change.hash))
+    };
+    let mut earlier = book.readings.iter().filter(|it| it.life == left.life && it.at < left.at);
+    let is_first_look = left.may_be_first || earlier.any(shows_it);
     // Another keeper may have read the content first, for both.
-    let left_at = may_have_left(book, left, left.may_be_first).min(left.first_at().second());
+    let left_at = may_have_left(book, left, is_first_look).min(left.first_at().second());
     // The first look of a process, or after a restore, may have found it in the middle of a restart.
     let has_been_restored = ledger.restored.iter().any(|at| *at < write.at);
-    let began = write.before.begun().filter(|_| left.may_be_first || has_been_restored);
+    let began = write.before.begun().filter(|_| is_first_look || has_been_restored);
     let began = began.and_then(|begun| begun.started_at);
     let left_at = began.map_or(left_at, |began| began.min(left_at));
     // Other content than that of a request has interrupted its restart.

@@ -567,3 +567,30 @@ fn an_interrupted_restart_does_not_complete_while_nothing_exists_that_was_discov
         ..slow
     });
 }
+
+/// Two sources are reverted one after the other. The pod refers to the first of them only, and was created with what that
+/// went back to.
+#[test]
+fn a_revert_of_another_source_owes_a_pod_nothing_that_refers_to_the_first_one_only() {
+    let edits = [EditContent(SETTINGS, 'b'), Wait(1000), EditContent(OTHER, 'c'), Wait(1000)];
+    let reverts = [EditContent(SETTINGS, 'a'), Move::LoseReadiness(1, Some(4000)), Wait(4000), EditContent(OTHER, 'a')];
+    let canary = spec(Edit::Canary(Some((PodCount::Percent("40%"), 10))));
+    let begun = [DISCOVER, Wait(1000), RequestRestart(0, 'z'), Wait(10_000), canary];
+    let moves = [&begun[..], &edits, &reverts].concat();
+    let story = Story { seed: 30522626, monitors: vec![(0, None)], lag: 300, secret: true, ..story(&moves) };
+    let pace = Pace { creation: 0, readiness: 0, termination: 200 };
+    play_well(&Story { pace, replicas: true, namespaces: Served::Two, references: References::ByPod, ..story });
+}
+
+/// The selector is edited at the end of a restart, and the pods that it selects now refer to other keys of the source.
+#[test]
+fn the_same_version_under_other_keys_owes_nothing_to_the_pods_that_were_created_with_it() {
+    let begun =
+        [Move::Watch(First, Watched::Monitors, WatchFault::Break), Wait(4000), EditContent(OTHER, 'c'), Wait(4000)];
+    let edited = [EditContent(SETTINGS, 'b'), spec(Edit::Select(Pods::Back)), Wait(100_000)];
+    let moves = [&[DISCOVER, Move::Spec(1, Edit::Referring(true)), Wait(60_000)][..], &begun, &edited].concat();
+    let pace = Pace { creation: 2000, readiness: 5000, termination: 0 };
+    let monitors = vec![(0, Some(PodCount::Percent("100%"))); 2];
+    let story = Story { seed: 30613828, monitors, pace, namespaces: Served::Labelled, ..story(&moves) };
+    play_well(&Story { references: References::ByKey, nodes: -600, min_ready: 2, ..story });
+}

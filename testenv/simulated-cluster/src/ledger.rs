@@ -1699,23 +1699,23 @@ impl Write {
                 of_named.unwrap_or_else(|| restart.since()).minus(A_SECOND)
             };
             let oldest = before.filter(|_| !advances).map(since);
-            let of_source = |name: Option<String>| {
+            let of_source = |name: String| {
+                // Under other keys the same content has another hash.
+                let has_its_version = self.before.version_of(&name) == self.after.version_of(&name);
+                let is_same = has_its_version && self.before.interrupted().is_none();
                 let is_it = |change: &&Change| {
-                    Some(&change.name) == name.as_ref() && self.after.hash_of(&change.name) == Some(&change.hash)
+                    change.name == name && (is_same || self.after.hash_of(&name) == Some(&change.hash))
                 };
                 let known = before.and_then(|before| before.changes.iter().find(is_it));
                 let own = known.and_then(|change| ledger.list(change.pods_resource_version.as_ref()?));
-                // Nothing is recorded of what went back.
-                let of_before = || before.iter().flat_map(|before| &before.changes).map(|change| change.name.clone());
-                let names = name.map_or_else(|| of_before().collect(), |name| vec![name]);
-                let referring_to = Some(names).filter(|names| names.iter().all(|name| is_referring(&self.spec, name)));
+                let referring_to = is_referring(&self.spec, &name).then(|| vec![name]);
                 Part { list: own.unwrap_or(list), oldest, newest: None, referring_to }
             };
+            // Nothing is recorded of what went back.
+            let of_before = || before.iter().flat_map(|before| &before.changes).map(|change| change.name.clone());
             let recorded = self.after.recorded_since(&self.before);
-            match recorded.is_empty() {
-                true => vec![of_source(None)],
-                false => recorded.into_iter().map(|name| of_source(Some(name))).collect(),
-            }
+            let names = if recorded.is_empty() { of_before().collect() } else { recorded };
+            names.into_iter().map(of_source).collect()
         };
         Some(Completed {
             list,
