@@ -538,8 +538,9 @@ async fn discovered_secrets_need_the_right_to_all_secrets() {
     let before = ns.ready_pods(APP, 2).await;
     let _operator = ns.operator().await;
     discover(&ns, json!({"discover": {"kinds": ["ConfigMap", "Secret"]}})).await;
-    let forbidden = ns.messages_have(&["secrets", "deploy/secrets"]).await;
+    let forbidden = settled(&ns, "Forbidden", &["ConfigMap/a"]).await;
     assert_eq!(condition(&forbidden, "Stalled")["reason"], "Forbidden", "{}", forbidden["status"]);
+    ns.messages_have(&["secrets", "deploy/secrets"]).await;
     edit(&ns, "ConfigMap/a").await;
     settled(&ns, "Forbidden", &["ConfigMap/a"]).await;
     assert_eq!(replaced(&ns, &before).await, ["first"], "ConfigMaps go on");
