@@ -55,9 +55,11 @@ impl Look {
         named.map(|source| source.name.clone()).collect()
     }
 
-    /// Returns the sources that do not exist, also those that are discovered.
+    /// Returns the sources that do not exist: those that the spec names, and those to which pods refer.
     fn absent<'a>(&'a self, policy: &'a Policy) -> impl Iterator<Item = &'a Source> {
-        policy.sources.iter().zip(&self.0).filter(|(_, content)| content.is_none()).map(|(source, _)| source)
+        let each = policy.sources.iter().zip(&self.0);
+        let absent = each.filter(|(source, content)| content.is_none() && source.origin != Origin::Unreferred);
+        absent.map(|(source, _)| source)
     }
 }
 
@@ -409,7 +411,8 @@ fn observe_under_way(
     });
     let contents = contents(policy, look, next, Some(quiet.as_ref().map_or(&desired, |quiet| &quiet.content.0)));
     // Of a discovered source that is missing, a process that has not begun the interruption knows nothing.
-    let is_unknown = quiet.as_ref().is_none_or(|quiet| quiet.resumed) && look.absent(policy).next().is_some();
+    let is_unknown =
+        quiet.as_ref().is_none_or(|quiet| quiet.differed.is_none()) && look.absent(policy).next().is_some();
     let is_own = desired.are(&contents)? && !(is_unknown && restart.interrupted_at().is_some());
     // Before another process reads content, it may have left at any time since.
     let began = restart.begun.as_ref().map_or(restart.since(), |begun| begun.started_at);
@@ -460,6 +463,8 @@ fn observe_under_way(
                 (Finding::Unchanged, Quiet::resume((contents, newest.at), at, newest, now, Vec::new()), false)
             }
         }
+        // No source exists, and no pod refers to one.
+        (Some(_), None, None) if look.absent(policy).next().is_none() => return Ok(go_on(next)),
         (Some(_), None, _) => return Ok((Finding::Unchanged, None)),
     };
     if let Some(begun) = next.restart.as_mut().and_then(|restart| restart.begun.as_mut()) {

@@ -511,8 +511,27 @@ fn an_interrupted_restart_does_not_go_on_in_another_process_while_a_discovered_s
     assert_eq!(desk.decide(), missing("a b"));
     desk.at(22).read_all("b=1");
     assert!(desk.interrupted_at().is_some() && desk.waits_until(24));
-    desk.crash().at(22).read_all("a=2 b=1");
+    desk.at(23).read_all("a=4");
+    desk.at(24).read_all("a=2");
+    assert!(desk.interrupted_at().is_some() && desk.waits_until(27), "nor after an edit of the other one");
+    desk.crash().at(24).read_all("a=2 b=1");
     assert_eq!(desk.decide(), Decision::Resume);
+}
+
+#[test]
+fn an_interrupted_restart_goes_on_in_another_process_once_no_source_exists_and_no_pod_refers_to_one() {
+    for sources in ["a", "a b"] {
+        let mut desk = settled(sources, "a=1 b=1");
+        desk.policy.sources.iter_mut().for_each(|source| source.origin = Origin::Referred);
+        desk.at(10).read_all("a=2 b=1");
+        desk.at(13).begin();
+        desk.at(20).read_all("a=3 b=1");
+        desk.crash().at(21).read_all("");
+        assert_eq!(desk.decide(), missing(sources));
+        desk.policy.sources.iter_mut().for_each(|source| source.origin = Origin::Unreferred);
+        desk.read_all("");
+        assert_eq!((desk.decide(), desk.interrupted_at()), (Decision::Resume, None));
+    }
 }
 
 #[test]
