@@ -67,8 +67,12 @@ impl Handovers {
         Some(task.insert(of.child_token()).clone())
     }
 
-    /// Ends the task, unless it has been woken again.
-    fn end(&self) -> bool {
+    /// Ends the task that this stops, unless it has been woken again.
+    fn end(&self, stop: &CancellationToken) -> bool {
+        if stop.is_cancelled() {
+            // The namespace may have another one.
+            return true;
+        }
         let mut task = self.task.lock().unwrap_or_else(PoisonError::into_inner);
         let is_over = unconstrained(self.bell.notified()).now_or_never().is_none();
         if is_over {
@@ -129,7 +133,7 @@ async fn look_after(shared: &Shared, client: &Client) {
             let _ = timeout(delay, bell.notified()).await;
         }
         sleep(PAUSE).await;
-        if delay.is_none() && handovers.end() {
+        if delay.is_none() && handovers.end(client.stop()) {
             return;
         }
     }
@@ -280,9 +284,13 @@ mod tests {
     #[test]
     fn a_task_ends_unless_a_pod_has_come_and_then_the_next_pod_begins_another() {
         let (handovers, operator) = (Handovers::default(), CancellationToken::new());
-        assert!(handovers.ring(&operator).is_some());
-        assert!(handovers.ring(&operator).is_none() && !handovers.end());
-        assert!(handovers.end() && handovers.ring(&operator).is_some());
+        let first = handovers.ring(&operator).expect("a task");
+        assert!(handovers.ring(&operator).is_none() && !handovers.end(&first));
+        assert!(handovers.end(&first));
+        let second = handovers.ring(&operator).expect("a task");
+        handovers.leave_alone();
+        assert!(handovers.ring(&operator).is_some() && handovers.end(&second));
+        assert!(handovers.ring(&operator).is_none(), "the second one did not end the third");
     }
 
     #[test]
