@@ -25,7 +25,7 @@ pub(crate) fn the_last_pods_go_last(ledger: &Ledger, deletion: &Deletion, ground
     let (Some(begun), Some(last)) = (grounds.seen.status.begun(), &grounds.seen.spec.restart_last) else { return true };
     let has_reverted = begun.changes.iter().any(|change| change.revert);
     // A pod that a restore brings back is a new record here, and the same pod for the operator (exception 7).
-    if has_reverted || grounds.by_times || pod.was_handed_over(deletion.at) || !ledger.restored.is_empty() {
+    if grounds.by_times || pod.was_handed_over(deletion.at) || !ledger.restored.is_empty() {
         return true;
     }
     let is_last = |pod: &PodRecord, at| last.matches(pod.labels_at(at));
@@ -36,6 +36,7 @@ pub(crate) fn the_last_pods_go_last(ledger: &Ledger, deletion: &Deletion, ground
         let was_last = is_last(pod, *at);
         was_last == is_last(pod, deletion.at)
             && match was_last {
+                _ if has_reverted => true,
                 true => may_go_last(ledger, deletion, (grounds, begun), (*at, pods), |pod| is_last(pod, *at)),
                 false => {
                     let was_there = |pod: &PodRecord| pod.ended.is_none_or(|ended| ended > *at);

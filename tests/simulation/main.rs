@@ -248,7 +248,15 @@ fn stalled_means_no_progress_for_the_progress_deadline(ledger: &Ledger, book: &B
         };
         let goes_on = book.writes.iter().filter(|its| its.at < write.at && its.goes_on().is_some());
         let goes_on = goes_on.filter(|its| has_seen(its.at));
-        let due = began.into_iter().chain(deleted).chain(goes_on.map(|its| its.at.second())).max();
+        // A canary that passes is progress.
+        let passes = |status: &Status| {
+            status.begun().is_some_and(|its| {
+                canaries::has_passed(its) && Some(its.which()) == write.after.begun().map(Restart::which)
+            })
+        };
+        let passed = book.writes.iter().filter(|its| its.at < write.at && passes(&its.after) && !passes(&its.before));
+        let progress = goes_on.chain(passed).map(|its| its.at.second());
+        let due = began.into_iter().chain(deleted).chain(progress).max();
         let due = due.map(|last| last.plus(deadline));
         if due.is_none_or(|due| due > write.at.second().plus(A_SECOND + ledger.skew)) {
             return Err(format!("at {:?}, but due at {due:?}: {:?}", write.at, write.after));
@@ -520,12 +528,13 @@ fn a_revert_spares_the_earlier_pods(ledger: &Ledger, deletion: &Deletion, ground
     };
     let room = if grounds.is_since_known { A_SECOND } else { SKEW + ledger.skew };
     // The write about the first look of a process may have failed, and another source was edited since.
-    let shows_it = |it: &Reading| {
+    let is_of_it = |it: &Reading| {
+        let is_unwritten = !book.writes.iter().any(|its| its.life == it.life && (it.at..write.at).contains(&its.at));
         let mut changes = write.after.restart.iter().flat_map(|restart| &restart.changes);
-        it.may_be_first && changes.any(|change| it.has_hash(&change.name, &change.hash))
+        it.may_be_first && is_unwritten && changes.any(|change| it.has_hash(&change.name, &change.hash))
     };
     let mut earlier = book.readings.iter().filter(|it| it.life == left.life && it.at < left.at);
-    let is_first_look = left.may_be_first || earlier.any(shows_it);
+    let is_first_look = left.may_be_first || earlier.any(is_of_it);
     // Another keeper may have read the content first, for both.
     let left_at = may_have_left(book, left, is_first_look).min(left.first_at().second());
     // The first look of a process, or after a restore, may have found it in the middle of a restart.
@@ -786,9 +795,10 @@ fn once_per_change(ledger: &Ledger) -> Result<(), String> {
     for deletion in ledger.deletions.iter().filter(counts) {
         *in_place.entry(ledger.pods[deletion.pod].place).or_default() += 1;
     }
-    let changes = |book: &Book| book.changes().count() + book.requests.len() + ledger.restored.len();
     // An absence has no version: a process that has not read the content in between takes two of them for one.
-    let changes = ledger.books.iter().map(changes).sum::<usize>() + ledger.absences();
+    let merged = ledger.absences().saturating_sub(1);
+    let changes = |book: &Book| book.changes().count() + book.requests.len() + ledger.restored.len() + merged;
+    let changes: usize = ledger.books.iter().map(changes).sum();
     if in_place.values().any(|deletions| *deletions > changes) {
         return Err(format!("with {changes} changes and requests, deletions in each place: {in_place:?}"));
     }

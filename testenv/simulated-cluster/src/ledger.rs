@@ -1066,12 +1066,12 @@ impl Ledger {
         of_it.flat_map(|(_, contents)| contents).any(|(at, content)| *at <= until && is_missing(content))
     }
 
-    /// Returns how often an optional ConfigMap was gone.
+    /// Returns how often an optional ConfigMap has gone.
     pub fn absences(&self) -> usize {
-        let is_absent =
-            |content: &Option<Content>| content.is_some_and(|content| content.contains(&Some(Data::Absent)));
-        let of_one =
-            |contents: &Vec<(Moment, Option<Content>)>| contents.iter().filter(|(_, it)| is_absent(it)).count();
+        let is_absent = |content: Option<Content>| content.is_some_and(|content| content.contains(&Some(Data::Absent)));
+        let of_one = |contents: &Vec<(Moment, Option<Content>)>| {
+            contents.windows(2).filter(|two| !is_absent(two[0].1) && is_absent(two[1].1)).count()
+        };
         // Beside another one, an edit of that records the absence again.
         let alone = self.contents.iter().filter(|(source, _)| source.config_maps().count() == 1);
         alone.map(|(_, contents)| of_one(contents)).max().unwrap_or(0)
