@@ -106,18 +106,19 @@ struct Probe {
 
 impl Probe {
     fn start(url: &str, process: u32) -> Result<Self> {
-        let address = url.strip_prefix("http://").context("no address")?;
-        let mut stream = TcpStream::connect(address)?;
+        let address = url.strip_prefix("http://").context("no address")?.to_owned();
         let request = format!("GET /livez HTTP/1.1\r\nHost: {address}\r\n\r\n");
         let is_over = Arc::new(AtomicBool::new(false));
         let until = Arc::clone(&is_over);
         let thread = thread::spawn(move || {
             let mut longest = Duration::ZERO;
             while !until.load(Ordering::Relaxed) {
+                // The operator closes the connection after its answer.
+                let mut stream = TcpStream::connect(&address)?;
                 let before = cpu_of_thread(process, process)?;
                 stream.write_all(request.as_bytes())?;
                 let read = stream.read(&mut [0; 1024])?;
-                ensure!(read > 0, "the operator has closed the connection");
+                ensure!(read > 0, "the operator has not answered");
                 longest = longest.max(cpu_of_thread(process, process)? - before);
                 thread::sleep(PAUSE);
             }
