@@ -110,13 +110,16 @@ fn is_baked(
 pub(crate) fn is_replaced(ledger: &Ledger, pod: &PodRecord, begun: &Restart) -> bool {
     let selection = Selection::parse(begun.pod_selector.as_deref());
     let list = |version: &Option<String>| ledger.list(version.as_ref()?);
+    // A pod shows only when its container last started, which may be after that list.
+    let start = ledger.books.iter().find_map(|book| book.start_of(begun));
+    let planned = start.and_then(|start| start.listed.max(start.shared));
     let is_spared = |change: &Change| {
         let lists = list(&change.since_pods_resource_version).zip(list(&change.pods_resource_version));
         change.revert
             && lists.is_some_and(|(since, last)| {
                 pod.born < since
                     && selection.matches(pod.labels_at(since))
-                    && !pod.may_have_read(change.since.minus(A_SECOND), last)
+                    && !pod.may_have_read(change.since.minus(A_SECOND), planned.unwrap_or(last))
             })
     };
     let mut meant = begun.clone();

@@ -1116,6 +1116,18 @@ fn a_change_that_a_process_has_read_at_its_first_look_has_left_at_any_time_since
     play_well(&Story { monitors: vec![(3, None)], owners: Owners::Odd, min_ready: 2, ..both });
 }
 
+/// Its new container may have read the other content, as far as a pod shows.
+#[test]
+fn a_pod_whose_container_restarts_before_the_plan_of_a_revert_is_replaced() {
+    let canary = spec(Edit::Canary(Some((PodCount::Percent("40%"), 0))));
+    let asked = [spec(FROZEN), canary, Wait(100_000), RequestRestart(0, 'x'), Wait(8000)];
+    let there = [EditContent(SETTINGS, 'b'), Wait(200), EditContent(SETTINGS, 'a'), Wait(100_000), RestartContainer(2)];
+    let pace = Pace { creation: 700, readiness: 5000, termination: 0 };
+    let story = Story { seed: 30999594, pace, skew: 3, lag: 300, ..story(&[&asked[..], &there].concat()) };
+    let monitors = vec![(0, Some(PodCount::Percent("40%")))];
+    play_well(&Story { monitors, owners: Owners::Odd, namespaces: Served::All, secret: true, ..story });
+}
+
 /// Exception 8: the absence is read four seconds late, after a restore. Another keeper panics before it has named its
 /// ConfigMonitor, so nobody knows whose first look that was.
 #[test]
