@@ -411,8 +411,8 @@ fn observe_under_way(
     });
     let contents = contents(policy, look, next, Some(quiet.as_ref().map_or(&desired, |quiet| &quiet.content.0)));
     // Of a discovered source that is missing, a process that has not begun the interruption knows nothing.
-    let is_unknown =
-        quiet.as_ref().is_none_or(|quiet| quiet.differed.is_none()) && look.absent(policy).next().is_some();
+    let is_one_absent = look.absent(policy).next().is_some();
+    let is_unknown = is_one_absent && quiet.as_ref().is_none_or(|quiet| quiet.differed.is_none());
     let is_own = desired.are(&contents)? && !(is_unknown && restart.interrupted_at().is_some());
     // Before another process reads content, it may have left at any time since.
     let began = restart.begun.as_ref().map_or(restart.since(), |begun| begun.started_at);
@@ -464,7 +464,7 @@ fn observe_under_way(
             }
         }
         // No source exists, and no pod refers to one.
-        (Some(_), None, None) if look.absent(policy).next().is_none() => return Ok(go_on(next)),
+        (Some(_), None, None) if !is_one_absent => return Ok(go_on(next)),
         (Some(_), None, _) => return Ok((Finding::Unchanged, None)),
     };
     if let Some(begun) = next.restart.as_mut().and_then(|restart| restart.begun.as_mut()) {

@@ -148,8 +148,7 @@ fn came_and_went(
         return Some(Exception::CameAndWentInQuietPeriod);
     }
     // After a panic nobody may know whose first look it was.
-    let is_forgetful = ledger.forgetful.get(&left.life).is_some_and(|since| *since < left.at);
-    let is_first_look = left.is_first_of(part) && !is_forgetful;
+    let is_first_look = left.is_first_of(part) && !ledger.is_forgetful(left.life, left.at);
     let read = if is_first_look { may_have_left(book, left, true) } else { left.last_at().second() };
     let before = read.minus(A_SECOND).plus(ledger.skew);
     (born.second() < before && !ledger.pods[pod].may_have_read(before, back.at)).then_some(Exception::ReadLateAndWent)

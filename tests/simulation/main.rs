@@ -740,7 +740,7 @@ fn nothing_is_deleted_within_the_quiet_period(ledger: &Ledger, deletion: &Deleti
         return true;
     }
     // Nobody knows whether the keeper of this ConfigMonitor has forgotten what it had read.
-    if ledger.forgetful.get(&deletion.life).is_some_and(|since| *since < deletion.at) {
+    if ledger.is_forgetful(deletion.life, deletion.at) {
         return true;
     }
     let is_of_it = restart.config_hash() == hash(changed.content) && restart.observed_at() >= changed.at.second();

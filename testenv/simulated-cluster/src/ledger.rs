@@ -1066,6 +1066,11 @@ impl Ledger {
         of_it.flat_map(|(_, contents)| contents).any(|(at, content)| *at <= until && is_missing(content))
     }
 
+    /// Returns whether a keeper of this process had panicked by then, and nobody knows which.
+    pub fn is_forgetful(&self, life: Life, at: Moment) -> bool {
+        self.forgetful.get(&life).is_some_and(|since| *since < at)
+    }
+
     /// Returns how often an optional ConfigMap has gone.
     pub fn absences(&self) -> usize {
         let is_absent = |content: Option<Content>| content.is_some_and(|content| content.contains(&Some(Data::Absent)));
