@@ -64,7 +64,8 @@ pub async fn create_crd(control_plane: &ControlPlane, crd: &Value) {
 
 async fn is_established(kubectl: &Kubectl, crd: &str) {
     let wait = ["wait", "--for=condition=Established", &format!("crd/{crd}"), "--timeout=60s"];
-    kubectl.ok(&wait).await.expect("an established CRD");
+    // kubectl fails at an object whose conditions are null, as they are at first.
+    eventually("the CRD is established", DEADLINE, async || kubectl.ok(&wait).await).await.expect("an established CRD");
 }
 
 pub async fn create_namespace(control_plane: &ControlPlane, labels: Value) -> String {

@@ -50,8 +50,9 @@ impl Stage {
             &["apply", "-f", "crd.yml", "-f", "deploy/serviceaccount.yml", "-f", "deploy/role/role.yml"],
         )
         .await?;
-        let crd = "crd/configmonitors.magalix.com";
-        show::kubectl(kubectl, &["wait", "--for=condition=Established", crd]).await?;
+        let wait = ["wait", "--for=condition=Established", "crd/configmonitors.magalix.com"];
+        // kubectl fails at an object whose conditions are null, as they are at first.
+        eventually("the CRD is established", DEADLINE, async || show::kubectl(kubectl, &wait).await).await?;
 
         show::step("Create an application and its ConfigMonitor");
         for file in ["configmap.yml", "deployment.yml", "configmonitor.yml"] {

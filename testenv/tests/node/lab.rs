@@ -58,8 +58,9 @@ impl Lab {
         let profile = "pod-security.kubernetes.io/enforce=restricted";
         lab.kubectl(&["label", "namespace", NAMESPACE, profile]).await?;
         lab.apply("", &["deploy/surge"]).await?;
-        lab.kubectl(&["wait", "--for=condition=Established", "crd/configmonitors.magalix.com", "--timeout=300s"])
-            .await?;
+        let wait = ["wait", "--for=condition=Established", "crd/configmonitors.magalix.com", "--timeout=300s"];
+        // kubectl fails at an object whose conditions are null, as they are at first.
+        eventually("the CRD is established", DEADLINE, async || lab.kubectl(&wait).await).await?;
         lab.apply("demo-app", &[]).await?;
         // The tests edit the ConfigMap more often than an application would: the guard against loops would hold their
         // restarts, and one pod at a time would take minutes.
