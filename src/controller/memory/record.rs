@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, Once};
 
+use serde::Serialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use tracing::warn;
@@ -26,6 +27,17 @@ pub(crate) struct Record {
     pub(super) request: Option<Arc<str>>,
     pub(crate) spec: Option<Box<RawValue>>,
     pub(crate) status: Status,
+}
+
+/// A ConfigMonitor as it is sent to write its status. The API server ignores the rest of the object.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Update<'a> {
+    api_version: &'static str,
+    kind: &'static str,
+    metadata: Value,
+    /// Not a `Value`, which takes several times the memory: there may be 128 sources.
+    status: &'a Status,
 }
 
 impl Record {
@@ -56,28 +68,33 @@ impl Record {
     }
 
     /// Replaces the status by compare-and-swap. Consumes the record: after a failure it may be stale.
-    pub(super) async fn replace_status(self, context: &Context, status: &Status) -> Result<Self, Error> {
+    pub(super) async fn replace_status(self, context: &Context, status: Status) -> Result<Self, Error> {
         let Context { client, name, uid, .. } = context;
-        // The API server ignores the rest of the object here.
-        let update = json!({
-            "apiVersion": CONFIG_MONITORS.api_version,
-            "kind": CONFIG_MONITORS.kind,
-            "metadata": {
+        let update = Update {
+            api_version: CONFIG_MONITORS.api_version,
+            kind: CONFIG_MONITORS.kind,
+            metadata: json!({
                 "name": name,
                 "namespace": client.namespace(),
                 "uid": uid,
                 "resourceVersion": self.version,
-            },
-            "status": status,
-        });
+            }),
+            status: &status,
+        };
         let answer: ConfigMonitor = client.replace_status(CONFIG_MONITORS, name, &update).await?.value;
         let stored = answer.status.as_deref();
         let decoded = decode(name, self.generation, stored, false);
-        if !OLD_SCHEMA_LOGGED.is_completed() && !decoded.as_ref().is_ok_and(|decoded| decoded == status) {
-            warn_of_old_schema(status, stored);
-        }
+        let status = if decoded.as_ref().is_ok_and(|decoded| *decoded == status) {
+            // It shares its words and hashes with what has been read.
+            compact(status)
+        } else {
+            if !OLD_SCHEMA_LOGGED.is_completed() {
+                warn_of_old_schema(&status, stored);
+            }
+            decoded?
+        };
         // The other fields are unchanged: otherwise the resourceVersion would have differed.
-        Ok(Self { version: answer.metadata.resource_version, status: decoded?, ..self })
+        Ok(Self { version: answer.metadata.resource_version, status, ..self })
     }
 }
 
@@ -94,15 +111,19 @@ fn decode(name: &str, generation: i64, status: Option<&RawValue>, leaves_out: bo
             rest
         }
     };
-    // Decoding reserves room for several.
-    decoded.conditions.shrink_to_fit();
-    decoded.sources.shrink_to_fit();
-    decoded.history.shrink_to_fit();
     if decoded.observed_generation != Some(generation) {
         // The selector may have been edited since these pods were counted.
         decoded.pods = None;
     }
-    Ok(decoded)
+    Ok(compact(decoded))
+}
+
+/// Gives back the room for more.
+fn compact(mut status: Status) -> Status {
+    status.conditions.shrink_to_fit();
+    status.sources.shrink_to_fit();
+    status.history.shrink_to_fit();
+    status
 }
 
 /// Logs once that the API server has dropped a field of the status.

@@ -51,8 +51,8 @@ impl Memory {
         let notice = report(situation, &mut status, record.generation, context.client.server_now());
         // An annotation that changes all the time costs one write for each look: edits during a look collapse.
         if status != record.status {
-            let ended = status.ended_since(&record.status).cloned();
-            record = record.replace_status(context, &status).await.inspect_err(|error| {
+            let (ended, skipped) = (status.ended_since(&record.status).cloned(), status.skipped);
+            record = record.replace_status(context, status).await.inspect_err(|error| {
                 if matches!(error.cause, Cause::Conflict(_)) {
                     context.client.metrics().status_conflict();
                 }
@@ -61,7 +61,7 @@ impl Memory {
             if let Some(ended) = ended {
                 context.tally.restart_over(ended.result.into(), ended.completed_at.since(ended.started_at));
                 if ended.result == Outcome::Completed {
-                    context.tally.pods_skipped(status.skipped);
+                    context.tally.pods_skipped(skipped);
                 }
             }
         }

@@ -29,10 +29,11 @@ pub(crate) struct Interest<K: Ord, P, T> {
     by_key: Arc<ByKey<K, P, T>>,
 }
 
-/// The last request for each part.
-type LastRequests<P, T> = tokio::sync::Mutex<BTreeMap<P, Completed<T>>>;
+/// The last request for each part, the oldest first. Most keys have one part, and there may be thousands of keys.
+type LastRequests<P, T> = tokio::sync::Mutex<Vec<Completed<P, T>>>;
 
-struct Completed<T> {
+struct Completed<P, T> {
+    part: P,
     began: Instant,
     ended: Instant,
     answer: Result<T, Error>,
@@ -71,7 +72,7 @@ fn lock<K, P, T>(by_key: &ByKey<K, P, T>) -> MutexGuard<'_, BTreeMap<K, Weak<Las
     by_key.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl<K: Ord, P: Ord + Clone, T: Clone> Interest<K, P, T> {
+impl<K: Ord, P: PartialEq + Clone, T: Clone> Interest<K, P, T> {
     /// Makes the request for a part, unless one that began at `not_before` or later has an answer. `request` gets the
     /// last answer about any part.
     ///
@@ -90,21 +91,22 @@ impl<K: Ord, P: Ord + Clone, T: Clone> Interest<K, P, T> {
             // Its client is stopped as well, so the request only fails.
             return request(None).await;
         };
-        let serves = |last: &&Completed<T>| last.began >= not_before && (last.answer.is_ok() || last.ended > asked);
-        if let Some(last) = last.get(part).filter(serves) {
+        let serves = |last: &&Completed<P, T>| {
+            last.part == *part && last.began >= not_before && (last.answer.is_ok() || last.ended > asked)
+        };
+        if let Some(last) = last.iter().find(serves) {
             return last.answer.clone();
         }
         let began = timer_now();
-        let before = last.values().filter(|last| last.answer.is_ok()).max_by_key(|last| last.ended);
-        let before = before.and_then(|last| last.answer.clone().ok());
-        last.remove(part);
+        let before = last.iter().rev().find_map(|last| last.answer.as_ref().ok()).cloned();
+        last.retain(|last| last.part != *part);
         let answer = request(before).await;
         if !answer.as_ref().is_err_and(|error| error.cause == Cause::Stopped) {
-            let oldest = last.iter().min_by_key(|(_, last)| last.ended).map(|(part, _)| part.clone());
-            if let Some(oldest) = oldest.filter(|_| last.len() >= MOST_PARTS) {
-                last.remove(&oldest);
+            if last.len() >= MOST_PARTS {
+                last.remove(0);
             }
-            last.insert(part.clone(), Completed { began, ended: timer_now(), answer: answer.clone() });
+            last.reserve_exact(1);
+            last.push(Completed { part: part.clone(), began, ended: timer_now(), answer: answer.clone() });
         }
         answer
     }
@@ -138,7 +140,7 @@ mod tests {
         let [one, other] = [1, 1].map(|key| requests.interest(&key));
         let answer = Arc::new(());
         let (began, ended) = (timer_now(), timer_now());
-        one.last.try_lock().unwrap().insert((), Completed { began, ended, answer: Ok(Arc::clone(&answer)) });
+        one.last.try_lock().unwrap().push(Completed { part: (), began, ended, answer: Ok(Arc::clone(&answer)) });
         drop(one);
         assert_eq!(Arc::strong_count(&answer), 2);
         drop(other);

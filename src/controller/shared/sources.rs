@@ -18,7 +18,7 @@ pub(crate) type Sources = Requests<SourceName, Part, Fetched>;
 pub(crate) type SourceInterest = Interest<SourceName, Part, Fetched>;
 
 /// Under which keys the hashes of a source are needed.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Part {
     /// Those of the spec.
     pub(crate) keys: Keys,
