@@ -946,6 +946,19 @@ fn a_canary_that_its_kubelet_has_evicted_has_failed_even_if_it_is_gone() {
     assert_eq!(in_time.count(), 1, "the other pod stays");
 }
 
+/// The ReplicaSet of the canary, which is stuck, lacks the successor of another pod.
+#[test]
+fn a_canary_does_not_pass_while_a_pod_is_missing_beside_a_stuck_one() {
+    let canary = spec(Edit::Canary(Some((PodCount::Pods(1), 10))));
+    let begun = [Wait(100), spec(Edit::Select(Pods::Front)), RequestRestart(0, 'y'), Move::PodsKeepTerminating(true)];
+    let evicted = [canary, Wait(100_000), Move::EvictFromNode(2), Move::EvictFromNode(3), Wait(2500)];
+    let pace = Pace { creation: 2000, readiness: 300, termination: 3000 };
+    let monitors = vec![(0, None)];
+    let story =
+        Story { seed: 31135942, monitors, pace, skew: 3, nodes: -600, ..story(&[&begun[..], &evicted].concat()) };
+    play_well(&Story { namespaces: Served::Labelled, secret: true, ..story });
+}
+
 /// The selector does not select the canary any more, and a pod that is older than the restart was gone for a while.
 #[test]
 fn a_pod_that_a_restore_brings_back_proves_nothing() {

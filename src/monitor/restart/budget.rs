@@ -18,7 +18,7 @@ pub(super) struct Holding {
     pub(super) terminating: usize,
     /// Terminating pods that should have ended by now.
     pub(super) stuck: usize,
-    /// Old pods that exist and have not finished.
+    /// Old pods that exist and have not finished, and hold the places of their successors.
     pub(super) old: usize,
     /// Selected new pods that are neither finished nor terminating.
     pub(super) new: usize,

@@ -481,13 +481,14 @@ impl<'a> Sight<'a> {
         for (pod, is_selected) in pods.filter(|(pod, _)| !pod.finished && pod.handed_over.is_none()) {
             let Some(owner) = pod.controller.as_deref() else { continue };
             let (is_old, is_present) = (self.plan.is_old(pod), pod.gone_by.is_none());
-            let is_available = self.is_available(pod);
+            let (is_available, is_stuck) = (self.is_available(pod), is_stuck(pod, self.view.at));
             let holding = holdings.entry(owner).or_default();
             holding.present += usize::from(is_present);
             holding.available += usize::from(is_available);
             holding.terminating += usize::from(!is_present);
-            holding.stuck += usize::from(is_stuck(pod, self.view.at));
-            holding.old += usize::from(is_old);
+            holding.stuck += usize::from(is_stuck);
+            // The successor of a stuck pod of a ReplicaSet is there or missing.
+            holding.old += usize::from(is_old && (!is_stuck || waits_for_termination(owner)));
             holding.new += usize::from(!is_old && is_present && is_selected);
             holding.last += usize::from(is_old && is_present && pod.goes_last && !is_available);
             holding.coming += usize::from(!is_old && is_present && !is_available && !self.is_overdue);

@@ -930,6 +930,21 @@ fn a_canary_that_somebody_else_has_deleted_is_followed_by_another() {
     assert_eq!(next, remove(&["b"]));
 }
 
+/// A ReplicaSet does not wait for the end of the stuck pod, but may be unable to create pods.
+#[test]
+fn a_canary_waits_for_the_successor_of_a_stuck_pod() {
+    let (policy, plan) = (canary_policy("Skip"), plan(&[pod("a"), pod("b")]));
+    let stuck = Pod { gone_by: Some(server(READ - 300)), ..pod("a") };
+    let next = |others: &[Pod]| {
+        let pods = [std::slice::from_ref(&stuck), others].concat();
+        canary_move(1, sight(&plan, &policy, &by_uid(&pods), &states(&[(&web(), 2)])))
+    };
+    let new = created("n", READ + 5);
+    assert_eq!(next(&[pod("b")]), Move::Wait(None));
+    assert_eq!(next(std::slice::from_ref(&new)), Move::Wait(None), "somebody else has deleted b");
+    assert_eq!(next(&[pod("b"), new]), Move::Canary(CanaryState::Passed));
+}
+
 #[test]
 fn a_canary_shows_until_when_it_bakes() {
     let policy = Policy { canary: policy_canary(30), ..policy("Skip") };
