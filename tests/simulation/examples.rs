@@ -14,7 +14,7 @@ use rules::status::Status;
 use simulated_cluster::ledger::End;
 use simulated_cluster::network::Process::{First, Second};
 use simulated_cluster::network::{Fate, RequestKind, Served, WatchFault, Watched};
-use simulated_cluster::state::{Owners, Pace};
+use simulated_cluster::state::{Owners, Pace, References};
 
 pub(crate) const SETTINGS: &str = "settings";
 pub(crate) const OTHER: &str = "other";
@@ -1127,6 +1127,20 @@ fn a_change_that_a_process_has_read_at_its_first_look_has_left_at_any_time_since
     let pace = Pace { creation: 0, readiness: 0, termination: 3000 };
     let both = Story { seed: 30671513, both: 1, pace, ..story(&[&begun[..], &edit, &refused].concat()) };
     play_well(&Story { monitors: vec![(3, None)], owners: Owners::Odd, min_ready: 2, ..both });
+}
+
+/// Another process has begun the interruption, and does not exist any more.
+#[test]
+fn a_source_that_is_missing_at_the_end_of_an_interruption_has_the_time_of_what_is_read_beside_it() {
+    let crash = Request(First, RequestKind::ListAll, 2, Fate::CrashAfter);
+    let begun = [spec(Edit::Discover(true)), DeleteConfigMap(SETTINGS), Wait(5), crash, Wait(8000)];
+    let expire = Watch(First, Watched::Monitors, WatchFault::Expire);
+    let gone = [EditContent(SETTINGS, 'a'), Wait(4000), expire, DeleteConfigMap(SETTINGS), Wait(100_000)];
+    let pace = Pace { creation: 2000, readiness: 5000, termination: 20_000 };
+    let most = || Some(PodCount::Percent("40%"));
+    let story = Story { seed: 31209878, pace, min_ready: 2, optional: true, ..story(&[&begun[..], &gone].concat()) };
+    let by_pod = Story { namespaces: Served::One, references: References::ByPod, owners: Owners::Odd, ..story };
+    play_well(&Story { monitors: vec![(1, None), (3, most()), (0, most())], ..by_pod });
 }
 
 /// Its new container may have read the other content, as far as a pod shows.

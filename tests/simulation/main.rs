@@ -680,10 +680,13 @@ fn observed_at_is_when_the_content_was_read(ledger: &Ledger, book: &Book) -> Res
                 let since = since.map(Moment::second);
                 let one_by_one = reading.is_first() || are_together;
                 let one_by_one = one_by_one && since.is_none_or(|since| since <= time) && time <= until;
+                // A missing source has its last hash, and the time of what was read beside it.
+                let mut together = restart.changes.iter().filter(|change| change.observed_at == time);
                 (one_by_one || reading.seconds().any(|at| [at, at.plus(ledger.skew)].contains(&time)))
-                    && match is_own.then(|| restart.changes.last()).flatten() {
-                        Some(change) => reading.has_hash(&change.name, &change.hash),
-                        None => (hash(reading.content) == restart.config_hash()) == is_own,
+                    && if is_own && !restart.changes.is_empty() {
+                        together.any(|change| reading.has_hash(&change.name, &change.hash))
+                    } else {
+                        (hash(reading.content) == restart.config_hash()) == is_own
                     }
             })
         };
