@@ -62,7 +62,8 @@ pub async fn create_crd(control_plane: &ControlPlane, crd: &Value) {
     is_established(control_plane.kubectl(), created["metadata"]["name"].as_str().expect("a name")).await;
 }
 
-async fn is_established(kubectl: &Kubectl, crd: &str) {
+/// Waits until the API server serves the objects of a CustomResourceDefinition.
+pub async fn is_established(kubectl: &Kubectl, crd: &str) {
     let wait = ["wait", "--for=condition=Established", &format!("crd/{crd}"), "--timeout=60s"];
     // kubectl fails at an object whose conditions are null, as they are at first.
     eventually("the CRD is established", DEADLINE, async || kubectl.ok(&wait).await).await.expect("an established CRD");

@@ -11,7 +11,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::{Value, json};
 use testenv::binaries::Binaries;
-use testenv::fixture::relative;
+use testenv::fixture::{is_established, relative};
 use testenv::node::pack_image;
 use testenv::process::printed;
 use testenv::{Client, Kubectl, Node, RunDir, eventually, is_ready};
@@ -58,9 +58,7 @@ impl Lab {
         let profile = "pod-security.kubernetes.io/enforce=restricted";
         lab.kubectl(&["label", "namespace", NAMESPACE, profile]).await?;
         lab.apply("", &["deploy/surge"]).await?;
-        let wait = ["wait", "--for=condition=Established", "crd/configmonitors.magalix.com", "--timeout=300s"];
-        // kubectl fails at an object whose conditions are null, as they are at first.
-        eventually("the CRD is established", DEADLINE, async || lab.kubectl(&wait).await).await?;
+        is_established(lab.admin(), "configmonitors.magalix.com").await;
         lab.apply("demo-app", &[]).await?;
         // The tests edit the ConfigMap more often than an application would: the guard against loops would hold their
         // restarts, and one pod at a time would take minutes.
