@@ -45,7 +45,7 @@ help:
 	@echo "make mutants SINCE=main"
 	@echo "                  the same for the changes since that commit only; a minute for ten changes"
 	@echo "make bench        measure restarts, a storm, a stream of edits, many objects and many namespaces for BENCHMARKS.md;"
-	@echo "                  takes ninety minutes"
+	@echo "                  takes an hour"
 	@echo "make bench PART=storm"
 	@echo "                  one part of it: restarts, rolling, storm, stream, memory, scale, namespaces, polls, discover or plugin"
 	@echo "make build        build the operator: $(OPERATOR)"
