@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 use simulated_cluster::cluster::Cluster;
 use simulated_cluster::content::data;
 use simulated_cluster::network::{Network, Process};
-use simulated_cluster::state::{ClusterState, Owners, Pace, References, Setting};
+use simulated_cluster::state::{BEGINNING, ClusterState, Owners, Pace, References, Setting};
 use simulated_cluster::{Connection, NAMESPACE};
 use testenv::fixture::{Fixture, file, install_crd, start_proxy};
 use testenv::{ControlPlane, DEADLINE, Proxy, eventually};
@@ -29,12 +29,12 @@ use tokio_util::sync::CancellationToken;
 
 /// The number of random requests and changes.
 const STEPS: usize = 200;
-const MONITOR: &str = "monitor-0";
+const MONITOR: &str = "flakapp-config-monitor";
 const REPLICA_SETS: Resource = Resource { api_version: "apps/v1", kind: "ReplicaSet", plural: "replicasets" };
 const DEPLOYMENTS: Resource = Resource { api_version: "apps/v1", kind: "Deployment", plural: "deployments" };
 /// The Deployment, and the ReplicaSet whose pods are handed over to it.
-const DEPLOYMENT: &str = "web";
-const REPLICA_SET: &str = "web-a";
+const DEPLOYMENT: &str = "frontend";
+const REPLICA_SET: &str = "frontend-a";
 const HANDED_OVER: &str = "magalix.com/handed-over=true";
 const NOBODY: &str = "00000000-0000-0000-0000-000000000000";
 /// Longer than the test takes, in milliseconds.
@@ -126,8 +126,8 @@ struct Real {
 
 fn spec() -> Spec {
     Spec {
-        config_map: Some("settings".to_owned()),
-        pod_selector: BTreeMap::from([("app".to_owned(), "web".to_owned())]),
+        config_map: Some("flaskapp-config".to_owned()),
+        pod_selector: BTreeMap::from([("app".to_owned(), "frontend".to_owned())]),
         quiet_period_seconds: Some(3),
         suspend: Some(false),
         ..Spec::default()
@@ -319,7 +319,7 @@ impl Side {
             "resourceVersion": version,
             "labels": {"magalix.com/handed-over": value("true")},
             "annotations": {
-                "magalix.com/handed-over-from": value("web-a/uid"), "magalix.com/handed-over-by": value("monitor-0/uid"),
+                "magalix.com/handed-over-from": value("frontend-a/uid"), "magalix.com/handed-over-by": value("flakapp-config-monitor/uid"),
             },
             "ownerReferences": [to, {"$patch": "delete", "uid": from}],
         }})
@@ -349,7 +349,7 @@ impl Simulated {
         let [secret, optional, leads] = [false; 3];
         let (owners, references) = (Owners::Usual, References::Both);
         let setting =
-            Setting { owners, pace, skew, lag, nodes, min_ready, status_lag, references, secret, optional, leads };
+            Setting { beginning: BEGINNING, owners, pace, skew, lag, nodes, min_ready, status_lag, references, secret, optional, leads };
         let (cluster, client) = runtime.block_on(async {
             let cluster = Cluster::new(ClusterState::new(vec![spec()], setting, Network::new(1, 500, 4)));
             let life = cluster.state().network.begin_life(Process::First);
@@ -443,14 +443,14 @@ impl Real {
         self.side.runtime.block_on(async {
             match change {
                 Change::Edit(name, letter) => {
-                    let object = json!({"metadata": {"name": name}, "data": {"key": letter}});
+                    let object = json!({"metadata": {"name": name}, "data": {"config.cfg": letter}});
                     let path = fixture.path("configmaps", name);
                     if fixture.client.get(&path).await.unwrap().status == 404 {
                         fixture.create("configmaps", object).await;
                     } else {
                         fixture
                             .client
-                            .merge_patch(&path, &json!({"data": {"key": letter, "second": null}}))
+                            .merge_patch(&path, &json!({"data": {"config.cfg": letter, "second": null}}))
                             .await
                             .unwrap();
                     }
@@ -470,7 +470,7 @@ impl Real {
 async fn create_owners(fixture: &Fixture) -> Value {
     let (labels, strategy) = (json!({"owner": REPLICA_SET}), json!({"maxSurge": 1, "maxUnavailable": 1}));
     let pods = json!({"metadata": {"labels": labels}, "spec": {"containers": [{"name": "app", "image": "app"}]}});
-    let both = json!({"matchExpressions": [{"key": "owner", "operator": "In", "values": [REPLICA_SET, "web-b"]}]});
+    let both = json!({"matchExpressions": [{"key": "owner", "operator": "In", "values": [REPLICA_SET, "frontend-b"]}]});
     let strategy = json!({"type": "RollingUpdate", "rollingUpdate": strategy});
     let deployment = json!({"replicas": 2, "selector": both, "strategy": strategy, "template": pods});
     fixture.create("deployments", json!({"metadata": {"name": DEPLOYMENT}, "spec": deployment})).await;
@@ -499,9 +499,9 @@ impl Author {
 
     fn call(&mut self, steps: usize) -> Call {
         let selectors =
-            ["app=web", "tier=back", "tier in (front,back)", "app=web,tier notin (back)", "tier", "!tier", "app=other"];
+            ["app=frontend", "tier=back", "tier in (front,back)", "app=frontend,tier notin (back)", "tier", "!tier", "app=other"];
         match self.0.u8(..84) {
-            0..8 => Call::ConfigMap(self.one_of(&["settings", "other", "none"])),
+            0..8 => Call::ConfigMap(self.one_of(&["flaskapp-config", "extra", "none"])),
             8..12 => Call::Monitor(self.one_of(&[MONITOR, "none"])),
             12 => Call::ReplicaSet("none"),
             13..22 => Call::PutStatus { version: self.which(), uid: self.which(), generation: self.0.i64(1..5) },
@@ -531,7 +531,7 @@ impl Author {
     }
 
     fn change(&mut self) -> Change {
-        let name = self.one_of(&["settings", "other"]);
+        let name = self.one_of(&["flaskapp-config", "extra"]);
         match self.0.u8(..8) {
             0..5 => Change::Edit(name, self.one_of(&['b', 'c', 'd'])),
             5 => Change::DeleteConfigMap(name),

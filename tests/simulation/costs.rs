@@ -57,7 +57,7 @@ const FATES: [Fate; 16] = [
     Fate::Panic,
 ];
 
-const EDIT: Move = Edit("settings", 'b');
+const EDIT: Move = Edit("flaskapp-config", 'b');
 
 /// Returns a story without failures: one edit, and all pods at once.
 fn calm(seed: u64) -> Story {

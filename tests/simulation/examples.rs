@@ -16,8 +16,8 @@ use simulated_cluster::network::Process::{First, Second};
 use simulated_cluster::network::{Fate, RequestKind, Served, WatchFault, Watched};
 use simulated_cluster::state::{Owners, Pace, References};
 
-pub(crate) const SETTINGS: &str = "settings";
-pub(crate) const OTHER: &str = "other";
+pub(crate) const SETTINGS: &str = "flaskapp-config";
+pub(crate) const OTHER: &str = "extra";
 
 const STALL: Move = Watch(First, Watched::ConfigMaps, WatchFault::Stall);
 /// The watch is opened anew and resumes at its version.

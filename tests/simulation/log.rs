@@ -152,7 +152,7 @@ fn a_missing_config_map_is_logged_at_once() {
 #[test]
 fn pods_that_are_not_deleted_are_named() {
     let log = log(&[Wait(1000), Lasting(RequestKind::Delete, Some(Fate::Denied(403))), EDIT, Wait(5000)]);
-    assert!(log.contains("not deleted: web-a-104, web-a-105, db-0, db-1, log-108; "), "{log}");
+    assert!(log.contains("not deleted: frontend-a-104, frontend-a-105, db-0, db-1, log-108; "), "{log}");
 }
 
 #[test]

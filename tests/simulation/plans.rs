@@ -99,7 +99,7 @@ async fn planned(cluster: &Arc<Cluster>, foreseen: Foreseen) -> (Vec<String>, Ve
         objects.insert(format!("/api/v1/namespaces/{NAMESPACE}/configmaps/{name}"), Some(object));
     }
     let premise = Premise { namespace, monitor, objects, own_pod: Some(OWN_POD.into()), now: listed.at };
-    let outlook = look_ahead((&transport, &base), "monitor-0".to_owned(), premise, false).await.unwrap();
+    let outlook = look_ahead((&transport, &base), "flakapp-config-monitor".to_owned(), premise, false).await.unwrap();
     (outlook.first, outlook.later)
 }
 

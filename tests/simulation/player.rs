@@ -14,7 +14,7 @@ use simulated_cluster::content::{CONFIG_MAPS, KEYS, Source, Values, discovers, h
 use simulated_cluster::ledger::{End, Ledger};
 use simulated_cluster::network::{Fate, Lease, Network, Process, RequestKind, Sent, WatchFault, Watched};
 use simulated_cluster::processes::{kill, start, stop};
-use simulated_cluster::state::{ClusterState, Monitor, Setting, name_of};
+use simulated_cluster::state::{BEGINNING, ClusterState, Monitor, Setting, name_of};
 use tokio::time::{sleep, timeout};
 
 use crate::story::{Edit, Last, Move, PodCount, Pods, Story, Windows};
@@ -101,8 +101,8 @@ fn miscounted(network: &Network) -> Vec<String> {
 
 fn labels(pods: Pods) -> BTreeMap<String, String> {
     let pairs: &[(&str, &str)] = match pods {
-        Pods::All | Pods::NotBack => &[("app", "web")],
-        Pods::Front => &[("app", "web"), ("tier", "front")],
+        Pods::All | Pods::NotBack => &[("app", "frontend")],
+        Pods::Front => &[("app", "frontend"), ("tier", "front")],
         Pods::Back => &[("tier", "back")],
     };
     pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
@@ -187,7 +187,7 @@ impl<'a> Player<'a> {
         let Story { owners, pace, skew, lag, nodes, min_ready, status_lag, references, .. } = *story;
         let Story { secret, optional, leads, .. } = *story;
         let setting =
-            Setting { owners, pace, skew, lag, nodes, min_ready, status_lag, references, secret, optional, leads };
+            Setting { beginning: BEGINNING, owners, pace, skew, lag, nodes, min_ready, status_lag, references, secret, optional, leads };
         let cluster = Cluster::new(ClusterState::new(specs.collect(), setting, network));
         tokio::spawn(Arc::clone(&cluster).live());
         let last_content = CONFIG_MAPS.map(|config_map| (config_map, [Some('a'); 2])).into();

@@ -39,7 +39,7 @@ fn at_a_restart_both_of_two_config_monitors_over_the_same_pods_name_the_other() 
     let back = Spec(1, Edit::Select(Pods::Back));
     let moves = [back, Wait(200), NewPodsStayUnready(true), EditContent(SETTINGS, 'b'), Wait(15_000)];
     let Played { ledger, .. } = play_well(&Story { monitors: vec![(0, AT_ONCE); 2], ..story(&moves) });
-    for (book, other) in ledger.books.iter().zip(["monitor-1", "monitor-0"]) {
+    for (book, other) in ledger.books.iter().zip(["monitor-1", "flakapp-config-monitor"]) {
         let text = format!("also selected by ConfigMonitor {other}");
         let mut messages = book.writes.iter().flat_map(|write| &write.after.conditions);
         assert!(messages.any(|condition| condition.message.contains(&text)), "{text}");
@@ -69,7 +69,7 @@ fn deletions_that_hang_do_not_hold_up_the_restart_for_another_config_map() {
 fn waves_that_hang_do_not_hold_up_the_reading_of_another_config_map() {
     let moves = [HANG, EDIT, Wait(3000), EditContent(OTHER, 'b'), Wait(1000)];
     let played = play_with(MANY, [Pods::All; 2], AT_ONCE, &moves);
-    assert!(sent_after(&played, 3, "GET", "/configmaps/other").is_some_and(|waited| waited < 1000));
+    assert!(sent_after(&played, 3, "GET", "/configmaps/extra").is_some_and(|waited| waited < 1000));
 }
 
 #[test]
@@ -101,7 +101,7 @@ fn an_edit_of_the_spec_counts_before_the_first_deletion_and_a_doorbell_does_not(
         let begun = [Move::Scale(0, 6), Wait(1000), slow, EDIT, Wait(500), EditContent(OTHER, 'b'), Wait(500)];
         let moves = [&begun[..], &[notified, Wait(10_000)]].concat();
         let played = play_with(2, [Pods::Front, Pods::Back], AT_ONCE, &moves);
-        let [deletion, read] = [("DELETE", "/pods/db-"), ("GET", "/configmaps/other")]
+        let [deletion, read] = [("DELETE", "/pods/db-"), ("GET", "/configmaps/extra")]
             .map(|(method, path)| sent_after(&played, begun.len(), method, path).filter(|waited| *waited < 10_000));
         (deletion, read)
     };
@@ -120,7 +120,7 @@ fn config_monitors_of_one_config_map_and_the_same_pods_share_a_get_a_list_and_a_
     let count = |part: std::ops::Range<usize>, what: &str| {
         played.trace[part].iter().filter(|sent| what.split('*').all(|part| sent.path.contains(part))).count()
     };
-    let reads = [count(0..edited, "/configmaps/settings"), count(edited..over, "/configmaps/settings")];
+    let reads = [count(0..edited, "/configmaps/flaskapp-config"), count(edited..over, "/configmaps/flaskapp-config")];
     assert!(reads.iter().all(|reads| (1..=8).contains(reads)), "{reads:?} GETs for the first look and for one edit");
     let lists = count(edited..deleting, "/pods?*limit=");
     assert!((1..=3).contains(&lists), "{lists} lists before the first DELETE");

@@ -5,7 +5,9 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use configmonitor_operator::kube::transport::Request;
+use bytes::Bytes;
+use configmonitor_operator::kube::transport;
+use reqwest::{Method, Url};
 use rules::Moment;
 use rules::status::Status;
 use serde::Deserialize;
@@ -19,6 +21,14 @@ use crate::objects;
 use crate::state::{ClusterState, Monitor, OwnerKind, Pod};
 use crate::store::Selection;
 use crate::watching::Watch;
+
+/// A request as it arrives.
+pub(crate) struct Request {
+    pub(crate) method: Method,
+    pub(crate) url: Url,
+    pub(crate) accept: Cow<'static, str>,
+    pub(crate) body: Bytes,
+}
 
 pub(crate) struct Answer {
     pub(crate) code: u16,
@@ -126,6 +136,13 @@ struct Eviction {
     delete_options: DeleteOptions,
 }
 
+impl From<transport::Request> for Request {
+    fn from(request: transport::Request) -> Self {
+        let transport::Request { method, url, accept, body, .. } = request;
+        Self { method, url, accept: accept.into(), body: body.unwrap_or_default() }
+    }
+}
+
 impl Answer {
     fn new(code: u16, body: String) -> Self {
         Self { code, retry_after: None, body: Reply::Json(body), fact: None }
@@ -176,7 +193,7 @@ impl ClusterState {
         if query.get("resourceVersion").is_some_and(|version| version == "0" || version.is_empty()) {
             self.ledger.improper.push(format!("{} accepts any version of a cache", request.url));
         }
-        let body = request.body.as_deref().unwrap_or_default();
+        let (accept, body) = (&*request.accept, &*request.body);
         let everywhere = match path.plural {
             "configmaps" => Some(Watched::ConfigMaps),
             "secrets" => Some(Watched::Secrets),
@@ -187,20 +204,20 @@ impl ClusterState {
         if let (true, Some(what), None) = (request.method == "GET", everywhere, path.name) {
             // All objects are in one namespace.
             let is_there = namespace.is_none_or(|namespace| namespace == NAMESPACE);
-            return self.list((what, is_there), caller, request.accept, &query);
+            return self.list((what, is_there), caller, accept, &query);
         }
         if is_of_handed_over(request) {
             let is_there = namespace.is_none_or(|namespace| namespace == NAMESPACE);
-            return self.list((Watched::Pods, is_there), caller, request.accept, &query);
+            return self.list((Watched::Pods, is_there), caller, accept, &query);
         }
         if namespace != Some(NAMESPACE) {
             self.ledger.improper.push(format!("{} {} is in no namespace with objects", request.method, request.url));
         }
         match (request.method.as_str(), path.plural, path.name, path.sub) {
             ("GET", "pods", None, None) if is_of_references(request) => {
-                self.list((Watched::References, true), caller, request.accept, &query)
+                self.list((Watched::References, true), caller, accept, &query)
             }
-            ("GET", "pods", None, None) => self.list((Watched::Pods, true), caller, request.accept, &query),
+            ("GET", "pods", None, None) => self.list((Watched::Pods, true), caller, accept, &query),
             ("GET", plural @ ("configmaps" | "secrets"), Some(name), None) => {
                 self.get_config_map(plural == "secrets", name)
             }
@@ -311,7 +328,7 @@ impl ClusterState {
         Arc::new(Seen { version: monitor.version, spec: monitor.spec.clone(), status: monitor.status.clone() })
     }
 
-    fn get_config_map(&mut self, secret: bool, name: &str) -> Answer {
+    pub(crate) fn get_config_map(&mut self, secret: bool, name: &str) -> Answer {
         let is_it = |one: &&str| *one == name && self.is_secret(one) == secret;
         let Some(name) = CONFIG_MAPS.into_iter().find(is_it) else { return Answer::not_found() };
         let fact = Some(Fact::ConfigMap(self.moment(), name, self.config_maps.get(name).copied()));
@@ -322,7 +339,7 @@ impl ClusterState {
         }
     }
 
-    fn get_monitor(&self, name: &str) -> Answer {
+    pub(crate) fn get_monitor(&self, name: &str) -> Answer {
         let is_gone = |id: &usize| &*self.monitors[*id].name == name && self.monitors[*id].gone;
         let gone = (0..self.monitors.len()).filter(is_gone).collect();
         let found = self.monitor_by_name(name).map(|monitor| (monitor, self.seen(monitor)));
@@ -361,8 +378,7 @@ impl ClusterState {
     pub(crate) fn record_attempt(&mut self, caller: &Caller, request: &Request) {
         let name = request.url.path_segments().and_then(|mut parts| parts.nth_back(1));
         let Some(monitor) = name.and_then(|name| self.monitor_by_name(name)) else { return };
-        let body = request.body.as_deref().unwrap_or_default();
-        let StatusUpdate { metadata, status } = serde_json::from_slice(body).expect("an update of a status");
+        let StatusUpdate { metadata, status } = serde_json::from_slice(&request.body).expect("an update of a status");
         let status: Status = serde_json::from_str(status.get()).expect("a status");
         if metadata.uid.as_ref() == Some(&self.monitors[monitor].uid) {
             let at = self.moment();

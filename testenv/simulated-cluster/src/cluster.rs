@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use tokio::sync::Notify;
 use tokio::time::{Duration, Instant};
 
-use crate::state::{BEGINNING, ClusterState};
+use crate::state::ClusterState;
 
 /// The state, shared by all tasks. All of them run in one thread.
 pub struct Cluster {
@@ -17,7 +17,8 @@ pub struct Cluster {
     /// Notified of a change in a store or of a watch.
     pub changed: Notify,
     pub served: Notify,
-    beginning: Instant,
+    /// The beginning by both clocks.
+    beginning: (Instant, u64),
 }
 
 /// A lock on the state. Dropping the guard reconciles what has changed, and wakes the tasks that wait for a change.
@@ -29,7 +30,7 @@ pub struct StateGuard<'a> {
 
 impl Cluster {
     pub fn new(state: ClusterState) -> Arc<Self> {
-        let (changed, served, beginning) = (Notify::new(), Notify::new(), Instant::now());
+        let (changed, served, beginning) = (Notify::new(), Notify::new(), (Instant::now(), state.beginning));
         Arc::new(Self { state: Mutex::new(state), changed, served, beginning })
     }
 
@@ -42,11 +43,11 @@ impl Cluster {
 
     /// Returns the cluster's time in milliseconds.
     pub fn now(&self) -> u64 {
-        BEGINNING + u64::try_from(self.beginning.elapsed().as_millis()).unwrap()
+        self.beginning.1 + u64::try_from(self.beginning.0.elapsed().as_millis()).unwrap()
     }
 
     pub(crate) fn instant(&self, ms: u64) -> Instant {
-        self.beginning + Duration::from_millis(ms - BEGINNING)
+        self.beginning.0 + Duration::from_millis(ms - self.beginning.1)
     }
 
     /// Carries out in time what the cluster does by itself.

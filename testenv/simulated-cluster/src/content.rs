@@ -1,6 +1,7 @@
 //! What the ConfigMaps hold, and what of it counts for a ConfigMonitor.
 
 use std::collections::BTreeMap;
+use std::sync::Mutex;
 
 use configmonitor_operator::kube::objects::DataObject;
 use configmonitor_operator::monitor::content::{ContentHash, Kind};
@@ -10,16 +11,21 @@ use rules::status::{ABSENT, Status};
 
 use crate::NAMESPACE;
 
-/// The values of the two keys of a ConfigMap. One letter is enough to distinguish contents.
+/// The values of the two keys of a ConfigMap. One letter is enough to distinguish contents; it may stand for a [`text`].
 pub type Values = [Option<char>; 2];
 /// The content of a source: the data of each of its ConfigMaps, ordered by name. The other ConfigMaps are `None`.
 pub type Content = [Option<Data>; 2];
 /// The ConfigMaps. A ConfigMonitor names the first one, unless it names both or its source is edited. In some stories
 /// the second one is a Secret.
-pub const CONFIG_MAPS: [&str; 2] = ["settings", "other"];
-const BY_NAME: [&str; 2] = ["other", "settings"];
+pub const CONFIG_MAPS: [&str; 2] = ["flaskapp-config", "extra"];
+const BY_NAME: [&str; 2] = ["extra", "flaskapp-config"];
 /// The keys of each ConfigMap. Both count, unless `spec.keys` names the first one alone.
-pub const KEYS: [&str; 2] = ["key", "second"];
+pub const KEYS: [&str; 2] = ["config.cfg", "second"];
+
+/// The texts for which letters stand, from [`FIRST`] on.
+static TEXTS: Mutex<Vec<String>> = Mutex::new(Vec::new());
+/// The first of the letters for texts: Unicode leaves these to us.
+const FIRST: u32 = 0xF_0000;
 
 /// What counts of a ConfigMap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -48,6 +54,13 @@ pub struct Stored {
     pub uid: u64,
     pub content: Values,
     pub immutable: bool,
+}
+
+impl Stored {
+    /// Returns whether the application starts with this content. That of the demo needs a message.
+    pub(crate) fn works(&self) -> bool {
+        self.content[0].is_none_or(|value| u32::from(value) < FIRST || text(value).contains("MSG = "))
+    }
 }
 
 /// Returns whether a change of this ConfigMap concerns only the pods that refer to it.
@@ -223,8 +236,28 @@ impl Source {
     }
 }
 
+/// Returns the letter that stands for this value.
+pub(crate) fn letter(value: &str) -> char {
+    let mut letters = value.chars();
+    if let (Some(letter), None) = (letters.next(), letters.next()) {
+        return letter;
+    }
+    let mut texts = TEXTS.lock().unwrap();
+    let known = texts.iter().position(|text| text == value).unwrap_or_else(|| {
+        texts.push(value.to_owned());
+        texts.len() - 1
+    });
+    char::from_u32(FIRST + u32::try_from(known).unwrap()).expect("there are fewer values than letters")
+}
+
+/// Returns the value for which a letter stands.
+fn text(letter: char) -> String {
+    let known = u32::from(letter).checked_sub(FIRST);
+    known.map_or_else(|| letter.to_string(), |known| TEXTS.lock().unwrap()[known as usize].clone())
+}
+
 pub fn data(content: Values) -> BTreeMap<String, String> {
-    KEYS.iter().zip(content).filter_map(|(key, value)| Some(((*key).to_owned(), value?.to_string()))).collect()
+    KEYS.iter().zip(content).filter_map(|(key, value)| Some(((*key).to_owned(), text(value?)))).collect()
 }
 
 /// Returns the hashes of a content, as the operator makes them, ordered by name.

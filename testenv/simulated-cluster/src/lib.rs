@@ -5,6 +5,8 @@
 //! from stores of objects (`store.rs`, `objects.rs`, `content.rs`) of a cluster (`state.rs`, `cluster.rs`). The ledger
 //! (`ledger.rs`) records what was served, received and done.
 //!
+//! `serve.rs` serves the cluster over HTTP, in real time, to the operator as a process (`demo.rs`).
+//!
 //! The rules that must hold are in `tests/simulation`; `testenv/tests/alike.rs` shows that the real API server gives
 //! the same answers.
 
@@ -17,10 +19,12 @@ mod backup;
 mod budget;
 pub mod cluster;
 pub mod content;
+mod demo;
 pub mod ledger;
 pub mod network;
 mod objects;
 pub mod processes;
+pub mod serve;
 pub mod state;
 pub mod store;
 mod surge;
@@ -29,6 +33,6 @@ mod watching;
 
 pub use transport::Connection;
 
-pub const NAMESPACE: &str = "ns";
+pub const NAMESPACE: &str = "default";
 /// Another namespace, without objects.
 pub(crate) const EMPTY: &str = "empty";

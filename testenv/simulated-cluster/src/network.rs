@@ -3,11 +3,11 @@
 
 use std::sync::Arc;
 
-use configmonitor_operator::kube::transport::Request;
 use configmonitor_operator::metrics::Metrics;
 use tokio::task::AbortHandle;
 use tokio_util::sync::CancellationToken;
 
+use crate::api::Request;
 use crate::ledger::Life;
 
 /// One of up to two processes of the operator.
@@ -193,7 +193,7 @@ struct LifeState {
 }
 
 impl RequestKind {
-    pub fn of(request: &Request) -> Self {
+    pub(crate) fn of(request: &Request) -> Self {
         let path = request.url.path();
         let plural = path.split('/').skip_while(|part| *part != "namespaces").nth(2).unwrap_or_default();
         let named = path.split('/').skip_while(|part| *part != "namespaces").nth(3).is_some();
@@ -348,9 +348,8 @@ impl Network {
     }
 
     pub fn fail_watch(&mut self, process: Process, watched: Watched, fault: WatchFault) {
-        if let Some(running) = &self.running[process as usize] {
-            self.lives[running.life.0].watch_faults.push((watched, fault));
-        }
+        let its = self.lives.iter_mut().rfind(|life| life.process == process && !life.is_dead);
+        its.into_iter().for_each(|life| life.watch_faults.push((watched, fault)));
     }
 
     pub(crate) fn watch_faults(&self, life: Life) -> &[(Watched, WatchFault)] {

@@ -24,9 +24,9 @@ use crate::store::{Labels, Store};
 /// The label of a namespace that is served, if not all are.
 pub(crate) const LABEL: &str = "served";
 /// The Deployment of the ReplicaSets.
-pub(crate) const DEPLOYMENT: &str = "web";
+pub(crate) const DEPLOYMENT: &str = "frontend";
 /// Its ReplicaSets, by the hashes of their templates.
-pub(crate) const REPLICA_SETS: [(&str, &str); 2] = [("web-a", "a"), ("web-b", "b")];
+pub(crate) const REPLICA_SETS: [(&str, &str); 2] = [("frontend-a", "a"), ("frontend-b", "b")];
 /// The label and its value of the pod that leads the others.
 pub const ROLE: &str = "role";
 pub const LEADER: &str = "leader";
@@ -37,8 +37,10 @@ pub(crate) const OWNER: &str = "owner";
 pub const OWN_POD: &str = "uid-0";
 /// The default grace period of a pod, in seconds.
 pub(crate) const GRACE: u64 = 30;
-/// The time at which a story begins, in milliseconds. The first pods have existed for long.
-pub(crate) const BEGINNING: u64 = 1_000_000;
+/// The time at which a story begins, in milliseconds.
+pub const BEGINNING: u64 = 1_000_000;
+/// For how long the first pods have existed at the beginning, in milliseconds.
+const LONG: u64 = 1_000_000;
 /// The interval of compactions by the API server, in milliseconds.
 const COMPACTION: u64 = 300_000;
 
@@ -156,6 +158,8 @@ pub struct Pace {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Owners {
+    /// The Deployment of the demo, and nothing else.
+    Demo,
     /// A ReplicaSet with two pods, and the operator's own pod.
     One,
     /// A ReplicaSet, a StatefulSet, a DaemonSet, a Job, and a pod without an owner.
@@ -194,6 +198,8 @@ impl References {
 
 #[derive(Clone, Copy, Debug)]
 pub struct Setting {
+    /// The time at which it begins, in milliseconds.
+    pub beginning: u64,
     pub owners: Owners,
     pub pace: Pace,
     /// Seconds by which the clocks of the two API servers differ.
@@ -218,6 +224,7 @@ pub struct Setting {
 /// The state of the whole cluster, with the ledger and the network.
 pub struct ClusterState {
     pub ms: u64,
+    pub(crate) beginning: u64,
     step: u64,
     pub(crate) revision: u64,
     /// The highest revision before the last restore.
@@ -313,7 +320,7 @@ impl Workload {
 }
 
 pub fn name_of(nth: usize) -> Arc<str> {
-    format!("monitor-{nth}").into()
+    if nth == 0 { "flakapp-config-monitor".into() } else { format!("monitor-{nth}").into() }
 }
 
 fn labels(pairs: &[(&str, &str)]) -> Labels {
@@ -323,10 +330,10 @@ fn labels(pairs: &[(&str, &str)]) -> Labels {
 impl ClusterState {
     /// Creates the state at the beginning of a story, with these ConfigMonitors.
     pub fn new(specs: Vec<Spec>, setting: Setting, network: Network) -> Self {
-        let Setting { owners, pace, skew, lag, nodes, min_ready, status_lag, references, secret, optional, leads } =
-            setting;
-        let front = labels(&[("app", "web"), ("tier", "front")]);
-        let back = labels(&[("app", "web"), ("tier", "back")]);
+        let Setting { beginning, owners, pace, skew, lag, nodes, min_ready, status_lag, references, .. } = setting;
+        let Setting { secret, optional, leads, .. } = setting;
+        let front = labels(&[("app", "frontend"), ("tier", "front")]);
+        let back = labels(&[("app", "frontend"), ("tier", "back")]);
         let workload = |kind, name: &'static str, replicas, labels: &Labels| {
             let (owner, mut labels) = (Owner { kind, name }, BTreeMap::clone(labels));
             labels.insert(OWNER.to_owned(), name.to_owned());
@@ -338,7 +345,10 @@ impl ClusterState {
             workload(OwnerKind::StatefulSet, "db", 2, &back),
             workload(OwnerKind::DaemonSet, "log", 1, &front),
         ];
-        if owners == Owners::One {
+        if owners == Owners::Demo {
+            workloads[0].replicas = 3;
+        }
+        if matches!(owners, Owners::Demo | Owners::One) {
             workloads.truncate(1);
         }
         if owners == Owners::Odd {
@@ -349,12 +359,13 @@ impl ClusterState {
         let (replicas, other) = (workloads[0].replicas, workloads.len() - 1);
         let deployment = Deployment { is_gone: false, generation: 1, replicas, current: 0, other, may_surge: true };
         let mut state = Self {
-            ms: 0,
+            ms: beginning - LONG,
+            beginning,
             step: 0,
             revision: 1,
             highest: 0,
             compacted: 0,
-            compaction: (0, BEGINNING + COMPACTION),
+            compaction: (0, beginning + COMPACTION),
             backup: None,
             restores: 0,
             away_until: 0,
@@ -400,12 +411,16 @@ impl ClusterState {
             (2, "job", Some(job), Nature::OfAJob),
             (3, "static", None, Nature::Mirror),
         ];
-        let count = if owners == Owners::One { 1 } else { others.len() };
+        let count = match owners {
+            Owners::Demo => 0,
+            Owners::One => 1,
+            Owners::Usual | Owners::Odd => others.len(),
+        };
         for (place, name, controller, nature) in others.into_iter().take(count) {
             state.create((state.workloads.len(), place), name.to_owned(), controller, &front, nature);
         }
         state.reconcile();
-        (state.pace, state.skew, state.ms) = (pace, skew, BEGINNING);
+        (state.pace, state.skew, state.ms) = (pace, skew, beginning);
         (state.lag, state.ledger.lag, state.status_lag) = (lag, lag, status_lag);
         state.ledger.skew = Duration::from_secs(skew);
         for (nth, spec) in specs.into_iter().enumerate() {
@@ -421,7 +436,7 @@ impl ClusterState {
         self.namespace_store.put(revision, ms, objects::namespace(revision, labels(pairs)));
     }
 
-    fn create_monitor(&mut self, name: Arc<str>, spec: Spec) {
+    pub(crate) fn create_monitor(&mut self, name: Arc<str>, spec: Spec) {
         let (number, status, raw_status, request) = (self.monitors.len(), Status::default(), "{}".to_owned(), None);
         let uid = format!("uid-{name}-{number}");
         self.ledger.books.push(Book::default());
@@ -721,7 +736,7 @@ impl ClusterState {
 
     /// Gives the label to the oldest pod, a ready one if there is any, once no pod has had it for a while.
     fn elect(&mut self) {
-        let delay = if self.ms < BEGINNING { 0 } else { ELECTION };
+        let delay = if self.ms < self.beginning { 0 } else { ELECTION };
         let due = self.election.unwrap_or(self.ms + delay);
         let is_there = |pod: &Pod| self.is_managed(pod.id) && pod.gone_at.is_none() && !pod.finished;
         let there = || (0..self.pods.len()).filter(|index| is_there(&self.pods[*index]));
@@ -924,12 +939,16 @@ impl ClusterState {
     pub(crate) fn start_pods(&mut self) {
         let at = self.moment();
         let are_there = CONFIG_MAPS.map(|config_map| self.ledger.optional || self.config_maps.contains_key(config_map));
+        let works = self.config_maps.values().all(|stored| stored.works());
         for index in 0..self.pods.len() {
             let is_startable =
                 self.pods[index].refers.iter().zip(are_there).all(|(refers, is_there)| is_there || refers.is_none());
             if is_startable && self.pods[index].started.is_none() && !self.pods[index].finished {
                 let record = &mut self.ledger.pods[self.pods[index].id];
                 (self.pods[index].started, record.started) = (Some(record.by_node(at)), Some(at));
+                if !works {
+                    (self.pods[index].ready_at, self.pods[index].restarts) = (u64::MAX, 1);
+                }
                 self.store_pod(index);
             }
         }
@@ -1025,7 +1044,7 @@ impl ClusterState {
         };
         let mut present: Vec<(usize, &Pod)> =
             places.iter().enumerate().filter_map(|(ordinal, place)| Some((ordinal, pod_at(place)?))).collect();
-        let is_first = |pod: &Pod| self.ledger.pods[pod.id].born.ms < BEGINNING;
+        let is_first = |pod: &Pod| self.ledger.pods[pod.id].born.ms < self.beginning;
         let first = present.iter().filter(|(_, pod)| is_first(pod)).count();
         let siblings = |pod: &Pod| if is_first(pod) { first } else { 1 };
         present.sort_by_key(|(_, pod)| {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use configmonitor_operator::kube::transport::{Request, Response, Transport};
+use configmonitor_operator::kube::transport::{self, Response, Transport};
 use futures_util::future::{BoxFuture, pending};
 use futures_util::{StreamExt, stream};
 use jiff::Timestamp;
@@ -18,7 +18,7 @@ use reqwest::header::{DATE, HeaderMap, HeaderValue, RETRY_AFTER};
 use tokio::sync::oneshot;
 use tokio::time::sleep;
 
-use crate::api::{Answer, Fact, Reply};
+use crate::api::{Answer, Fact, Reply, Request};
 use crate::cluster::Cluster;
 use crate::ledger::{Caller, Life};
 use crate::network::{Fate, RequestKind, Route, is_of_handed_over};
@@ -38,7 +38,14 @@ const AN_HOUR: u64 = 3_600_000;
 type Outcome = Result<(Answer, u64, bool), String>;
 
 impl Transport for Connection {
-    fn send(&self, request: Request) -> BoxFuture<'_, Result<Response, String>> {
+    fn send(&self, request: transport::Request) -> BoxFuture<'_, Result<Response, String>> {
+        self.exchange(request.into())
+    }
+}
+
+impl Connection {
+    /// Sends a request and waits for the head of the answer, for ever if the process is dead.
+    pub(crate) fn exchange(&self, request: Request) -> BoxFuture<'_, Result<Response, String>> {
         Box::pin(async move {
             let Some((caller, route)) = self.depart(&request) else { return pending().await };
             let (outcome, arrives) = oneshot::channel();
@@ -47,37 +54,15 @@ impl Transport for Connection {
             if self.cluster.state().is_dead(self.life) {
                 return pending().await;
             }
-            let (answer, ms, truncated) = outcome?;
+            let (mut answer, ms, truncated) = outcome?;
             // 410 is in the head, so a truncated answer shows it too.
             let is_received = |fact: &Fact| !truncated || matches!(fact, Fact::Forgotten(_));
-            self.cluster.state().record_answer(&caller, route, answer.code, answer.fact.filter(is_received));
-            let mut headers = HeaderMap::new();
-            let date = Timestamp::from_millisecond(ms.try_into().unwrap()).unwrap();
-            let date = DateTimePrinter::new().timestamp_to_rfc9110_string(&date).unwrap();
-            headers.insert(DATE, HeaderValue::from_str(&date).unwrap());
-            if let Some(seconds) = answer.retry_after {
-                headers.insert(RETRY_AFTER, seconds.into());
-            }
-            let text = match answer.body {
-                Reply::Watch(watch) => {
-                    let body = watch.body(Arc::clone(&self.cluster));
-                    return Ok(Response { code: answer.code, headers, body });
-                }
-                Reply::Json(text) => Bytes::from(text),
-                Reply::Text(text) => Bytes::from_static(text.as_bytes()),
-            };
-            let body = if truncated {
-                let half = text.slice(..text.len() / 2);
-                stream::iter([Ok(half), Err("connection reset by peer".to_owned())]).boxed()
-            } else {
-                stream::iter([Ok(text)]).boxed()
-            };
-            Ok(Response { code: answer.code, headers, body })
+            let fact = answer.fact.take().filter(is_received);
+            self.cluster.state().record_answer(&caller, route, answer.code, fact);
+            Ok(answer.response(&self.cluster, ms, truncated))
         })
     }
-}
 
-impl Connection {
     /// Sends a request, with what its sender knows. Returns none if the sender is dead, or crashes with this request.
     fn depart(&self, request: &Request) -> Option<(Caller, Route)> {
         let mut state = self.cluster.state();
@@ -123,6 +108,32 @@ impl Connection {
             Fate::Panic => resume_unwind(Box::new("a panic of the story")),
             _ => Some((caller, route)),
         }
+    }
+}
+
+impl Answer {
+    /// Returns the answer of an API server whose clock shows this time, perhaps with a body that breaks off.
+    pub(crate) fn response(self, cluster: &Arc<Cluster>, ms: u64, truncated: bool) -> Response {
+        let Self { code, retry_after, body, .. } = self;
+        let mut headers = HeaderMap::new();
+        let date = Timestamp::from_millisecond(ms.try_into().unwrap()).unwrap();
+        let date = DateTimePrinter::new().timestamp_to_rfc9110_string(&date).unwrap();
+        headers.insert(DATE, HeaderValue::from_str(&date).unwrap());
+        if let Some(seconds) = retry_after {
+            headers.insert(RETRY_AFTER, seconds.into());
+        }
+        let text = match body {
+            Reply::Watch(watch) => return Response { code, headers, body: watch.body(Arc::clone(cluster)) },
+            Reply::Json(text) => Bytes::from(text),
+            Reply::Text(text) => Bytes::from_static(text.as_bytes()),
+        };
+        let body = if truncated {
+            let half = text.slice(..text.len() / 2);
+            stream::iter([Ok(half), Err("connection reset by peer".to_owned())]).boxed()
+        } else {
+            stream::iter([Ok(text)]).boxed()
+        };
+        Response { code, headers, body }
     }
 }
 

@@ -1,0 +1,104 @@
+//! The cluster of the demo, served over HTTP, and what its users send: GET and PATCH of ConfigMaps and ConfigMonitors.
+
+use std::time::SystemTime;
+
+use configmonitor_operator::monitor::spec::Spec;
+use reqwest::Method;
+use serde_json::{Value, json};
+
+use crate::api::{Answer, Request};
+use crate::content::{CONFIG_MAPS, KEYS, letter};
+use crate::ledger::Life;
+use crate::network::Network;
+use crate::state::{ClusterState, Owners, Pace, References, Setting};
+
+/// The delays of the demo, in milliseconds.
+const PACE: Pace = Pace { creation: 100, readiness: 400, termination: 200 };
+impl ClusterState {
+    /// Creates the cluster of the demo at the present time: its ConfigMap and its Deployment of three pods.
+    pub fn demo() -> Self {
+        let now = SystemTime::UNIX_EPOCH.elapsed().expect("the epoch has begun").as_millis();
+        let setting = Setting {
+            beginning: u64::try_from(now).expect("a time of this age"),
+            owners: Owners::Demo,
+            pace: PACE,
+            skew: 0,
+            lag: 0,
+            nodes: 0,
+            min_ready: 0,
+            status_lag: 0,
+            references: References::Both,
+            secret: false,
+            optional: false,
+            leads: false,
+        };
+        Self::new(Vec::new(), setting, Network::new(0, 500, 32))
+    }
+
+    /// Serves a request that does not come from the operator.
+    pub(crate) fn serve_user(&mut self, life: Life, request: &Request) -> Answer {
+        let path: Vec<&str> = request.url.path_segments().expect("an HTTP URL").collect();
+        if request.method == Method::PATCH
+            && let [.., plural, name] = path[..]
+        {
+            let Ok(patch) = serde_json::from_slice(&request.body) else {
+                return Answer::status(400, "BadRequest", "the patch is not JSON", "");
+            };
+            return match plural {
+                "configmaps" => self.patch_config_map(name, &patch),
+                "configmonitors" => self.apply_monitor(name, &patch),
+                _ => Answer::not_found(),
+            };
+        }
+        let caller = self.ledger.caller(life, None, (0, self.ms));
+        self.serve(&caller, request)
+    }
+
+    fn patch_config_map(&mut self, name: &str, patch: &Value) -> Answer {
+        let Some(name) = CONFIG_MAPS.into_iter().find(|known| *known == name) else { return Answer::not_found() };
+        let mut content = self.config_maps.get(name).map(|stored| stored.content).unwrap_or_default();
+        for (key, value) in KEYS.iter().zip(&mut content) {
+            match &patch["data"][key] {
+                Value::String(text) => *value = Some(letter(text)),
+                Value::Null if patch["data"].get(key).is_some() => *value = None,
+                _ => {}
+            }
+        }
+        self.set_content(name, Some(content));
+        self.get_config_map(false, name)
+    }
+
+    /// Creates a ConfigMonitor, or patches the spec and the request of the one that exists.
+    fn apply_monitor(&mut self, name: &str, patch: &Value) -> Answer {
+        let known = self.monitor_by_name(name);
+        let mut spec = known.map_or(json!({}), |known| json!(self.monitors[known].spec));
+        merge(&mut spec, &patch["spec"]);
+        let spec: Spec = match serde_json::from_value(spec) {
+            Ok(spec) => spec,
+            Err(error) => return Answer::status(422, "Invalid", &error.to_string().replace('"', "'"), ""),
+        };
+        let known = known.unwrap_or_else(|| {
+            self.create_monitor(name.into(), spec.clone());
+            self.monitors.len() - 1
+        });
+        self.set_spec(known, |edited| *edited = spec);
+        if let Some(value) = patch["metadata"]["annotations"]["magalix.com/restart-requested-at"].as_str() {
+            self.ask(known, letter(value));
+        }
+        self.get_monitor(name)
+    }
+}
+
+/// Applies a merge patch (RFC 7386).
+fn merge(value: &mut Value, patch: &Value) {
+    let Some(fields) = patch.as_object() else { return value.clone_from(patch) };
+    if !value.is_object() {
+        *value = json!({});
+    }
+    for (key, its) in fields {
+        match its {
+            Value::Null => _ = value.as_object_mut().and_then(|value| value.remove(key)),
+            _ => merge(&mut value[key], its),
+        }
+    }
+}
