@@ -30,6 +30,7 @@ pub mod prometheus;
 pub mod proxy;
 mod run_dir;
 mod site;
+mod yaml;
 
 pub use client::{Answer, Client, DEADLINE, eventually, is_ready};
 pub use control_plane::{Backup, ControlPlane};
@@ -42,6 +43,7 @@ pub use process::Process;
 pub use prometheus::Prometheus;
 pub use proxy::Proxy;
 pub use run_dir::RunDir;
+pub use yaml::manifests;
 
 /// Returns bytes as text, two digits each.
 pub fn hex(bytes: &[u8]) -> String {

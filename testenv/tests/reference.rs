@@ -8,9 +8,7 @@ use std::collections::BTreeMap;
 use std::fs;
 
 use serde_json::Value;
-use testenv::binaries::Binaries;
-use testenv::kubectl::manifests;
-use testenv::project;
+use testenv::{manifests, project};
 
 #[derive(Debug, Default, PartialEq)]
 struct Field {
@@ -20,9 +18,9 @@ struct Field {
     values: Vec<String>,
 }
 
-#[tokio::test]
-async fn the_reference_has_every_field_of_the_schema_and_no_other() {
-    let crd = crd().await;
+#[test]
+fn the_reference_has_every_field_of_the_schema_and_no_other() {
+    let crd = crd();
     let schema = &crd.pointer("/spec/versions/0/schema/openAPIV3Schema/properties").unwrap();
     for (heading, part) in [("## Spec", "spec"), ("## Status", "status")] {
         let mut fields = BTreeMap::new();
@@ -50,9 +48,9 @@ async fn the_reference_has_every_field_of_the_schema_and_no_other() {
     }
 }
 
-#[tokio::test]
-async fn the_reference_has_every_column_of_kubectl_get() {
-    let crd = crd().await;
+#[test]
+fn the_reference_has_every_column_of_kubectl_get() {
+    let crd = crd();
     let columns = crd.pointer("/spec/versions/0/additionalPrinterColumns").unwrap().as_array().unwrap();
     let text = |column: &Value, key: &str| docs::code(column[key].as_str().unwrap());
     let columns: Vec<_> = columns.iter().map(|column| ["name", "jsonPath"].map(|key| text(column, key))).collect();
@@ -69,9 +67,8 @@ fn the_exceptions_are_numbered_without_a_gap() {
     assert_eq!(numbers, (1..=13).collect::<Vec<_>>());
 }
 
-async fn crd() -> Value {
-    let binaries = Binaries::prepare_kubectl_of_the_manifests().await.unwrap();
-    manifests(&binaries.program("kubectl"), &project("crd.yml")).await.unwrap().remove(0)
+fn crd() -> Value {
+    manifests(&project("crd.yml")).unwrap().remove(0)
 }
 
 /// Adds the fields of a schema, by their paths below it.
