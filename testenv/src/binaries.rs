@@ -149,18 +149,19 @@ impl Binaries {
         Self::prepare_all(CONTROL_PLANE, &[KUBECTL]).await
     }
 
+    /// Returns whether the cache has the programs of a control plane, so that nothing needs to be built.
+    pub fn are_built() -> Result<bool> {
+        let mut missing = false;
+        for (module, programs) in control_plane(&KUBERNETES)? {
+            missing |= !Build::new(module, &programs)?.is_done();
+        }
+        Ok(!missing)
+    }
+
     async fn prepare_control_plane(of_kubernetes: &[Program]) -> Result<Self> {
-        let kubernetes = version("CONFIGMONITOR_KUBERNETES")?.unwrap_or(NEWEST);
-        let kubectl = version("CONFIGMONITOR_KUBECTL")?.unwrap_or(kubernetes);
-        let mut modules = BTreeMap::<_, Vec<Program>>::new();
-        modules.entry(kubernetes).or_default().extend(of_kubernetes);
-        modules.entry(kubectl).or_default().push(KUBECTL);
-        modules.entry(NEWEST).or_default().extend(COMPANIONS);
         let mut all = Self { programs: BTreeMap::new(), stages: Vec::new() };
-        for (folder, programs) in modules {
-            let stages: &[&str] = if folder == NEWEST { &STAGES } else { &[] };
-            let Self { programs, stages } =
-                Self::prepare_all(Module { folder, stages, ..CONTROL_PLANE }, &programs).await?;
+        for (module, programs) in control_plane(of_kubernetes)? {
+            let Self { programs, stages } = Self::prepare_all(module, &programs).await?;
             all.programs.extend(programs);
             all.stages.extend(stages);
         }
@@ -191,6 +192,18 @@ impl Binaries {
     pub(crate) fn stages(&self) -> impl Iterator<Item = &Path> {
         self.stages.iter().map(PathBuf::as_path)
     }
+}
+
+/// Returns the modules of a control plane of the selected version, each with the programs to build from it.
+fn control_plane(of_kubernetes: &[Program]) -> Result<Vec<(Module, Vec<Program>)>> {
+    let kubernetes = version("CONFIGMONITOR_KUBERNETES")?.unwrap_or(NEWEST);
+    let kubectl = version("CONFIGMONITOR_KUBECTL")?.unwrap_or(kubernetes);
+    let mut modules = BTreeMap::<_, Vec<Program>>::new();
+    modules.entry(kubernetes).or_default().extend(of_kubernetes);
+    modules.entry(kubectl).or_default().push(KUBECTL);
+    modules.entry(NEWEST).or_default().extend(COMPANIONS);
+    let module = |folder| Module { folder, stages: if folder == NEWEST { &STAGES } else { &[] }, ..CONTROL_PLANE };
+    Ok(modules.into_iter().map(|(folder, programs)| (module(folder), programs)).collect())
 }
 
 /// Returns the file of a tool, and builds the tools of its module if necessary: actionlint, prometheus, promtool,

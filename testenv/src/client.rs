@@ -57,6 +57,12 @@ impl Client {
         self.send(with_json(request, "application/merge-patch+json", patch)).await
     }
 
+    /// Sends the YAML of an object that is to be like this, and is created if it does not exist.
+    pub async fn apply(&self, path: &str, yaml: String) -> Result<Answer> {
+        let request = self.http.patch(self.url(path)).header("Content-Type", "application/apply-patch+yaml");
+        self.send(request.body(yaml)).await
+    }
+
     /// Sends a PATCH that knows the lists of Kubernetes' own kinds.
     pub async fn strategic_patch(&self, path: &str, patch: &Value) -> Result<Answer> {
         let request = self.http.patch(self.url(path));

@@ -348,8 +348,20 @@ impl Simulated {
         let (min_ready, status_lag) = (0, 0);
         let [secret, optional, leads] = [false; 3];
         let (owners, references) = (Owners::Usual, References::Both);
-        let setting =
-            Setting { beginning: BEGINNING, owners, pace, skew, lag, nodes, min_ready, status_lag, references, secret, optional, leads };
+        let setting = Setting {
+            beginning: BEGINNING,
+            owners,
+            pace,
+            skew,
+            lag,
+            nodes,
+            min_ready,
+            status_lag,
+            references,
+            secret,
+            optional,
+            leads,
+        };
         let (cluster, client) = runtime.block_on(async {
             let cluster = Cluster::new(ClusterState::new(vec![spec()], setting, Network::new(1, 500, 4)));
             let life = cluster.state().network.begin_life(Process::First);
@@ -498,8 +510,15 @@ impl Author {
     }
 
     fn call(&mut self, steps: usize) -> Call {
-        let selectors =
-            ["app=frontend", "tier=back", "tier in (front,back)", "app=frontend,tier notin (back)", "tier", "!tier", "app=other"];
+        let selectors = [
+            "app=frontend",
+            "tier=back",
+            "tier in (front,back)",
+            "app=frontend,tier notin (back)",
+            "tier",
+            "!tier",
+            "app=other",
+        ];
         match self.0.u8(..84) {
             0..8 => Call::ConfigMap(self.one_of(&["flaskapp-config", "extra", "none"])),
             8..12 => Call::Monitor(self.one_of(&[MONITOR, "none"])),

@@ -186,8 +186,20 @@ impl<'a> Player<'a> {
         (network.namespaces, network.surges) = (story.namespaces, story.surges);
         let Story { owners, pace, skew, lag, nodes, min_ready, status_lag, references, .. } = *story;
         let Story { secret, optional, leads, .. } = *story;
-        let setting =
-            Setting { beginning: BEGINNING, owners, pace, skew, lag, nodes, min_ready, status_lag, references, secret, optional, leads };
+        let setting = Setting {
+            beginning: BEGINNING,
+            owners,
+            pace,
+            skew,
+            lag,
+            nodes,
+            min_ready,
+            status_lag,
+            references,
+            secret,
+            optional,
+            leads,
+        };
         let cluster = Cluster::new(ClusterState::new(specs.collect(), setting, network));
         tokio::spawn(Arc::clone(&cluster).live());
         let last_content = CONFIG_MAPS.map(|config_map| (config_map, [Some('a'); 2])).into();

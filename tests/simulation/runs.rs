@@ -192,7 +192,8 @@ fn play_all(stories: Range<u64>, story: impl Fn(u64) -> Story + Copy + Send) -> 
 
 /// Returns the moves of small stories. A process that crashes is started again at once.
 fn alphabet() -> Vec<Move> {
-    let (edit, suspend) = (|content| Move::Edit("flaskapp-config", content), |holds| Move::Spec(0, Edit::Suspend(holds)));
+    let (edit, suspend) =
+        (|content| Move::Edit("flaskapp-config", content), |holds| Move::Spec(0, Edit::Suspend(holds)));
     let first =
         [edit('b'), edit('a'), suspend(true), suspend(false), Move::KillPod(0), Move::Wait(20), Move::Wait(3000)];
     let at = |fate| (1..=5).map(move |nth| Move::Request(First, RequestKind::Any, nth, fate));

@@ -1,10 +1,10 @@
-//! The demo: edits a ConfigMap on a real API server, where the operator restarts
-//! the pods that read it. It shows every command that it runs, and touches
-//! nothing but the control plane that it starts itself.
+//! The demo: edits a ConfigMap, and the operator, as a process, restarts the pods that read it. It shows every command
+//! that it runs, and touches nothing but the cluster that it starts itself: a simulated one, or a real control plane.
 
 mod play;
 mod record;
 mod show;
+mod world;
 
 use std::env;
 use std::future::Future;
@@ -23,16 +23,20 @@ const INTERRUPTED: u8 = 130;
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
     let args: Vec<String> = env::args().skip(1).collect();
-    let keep = match args.iter().map(String::as_str).collect::<Vec<_>>()[..] {
-        [] => false,
-        ["--keep"] => true,
-        ["--record", path] => return record::record(Path::new(path)).map_or_else(failure, |()| ExitCode::SUCCESS),
+    let (is_real, keep) = match args.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        ["simulated"] => (false, false),
+        ["simulated", "--keep"] => (false, true),
+        ["real"] => (true, false),
+        ["real", "--keep"] => (true, true),
+        [cluster, "--record", path] => {
+            return record::record(cluster, Path::new(path)).map_or_else(failure, |()| ExitCode::SUCCESS);
+        }
         _ => {
-            eprintln!("usage: demo [--keep | --record FILE]");
+            eprintln!("usage: demo simulated|real [--keep | --record FILE]");
             return ExitCode::from(2);
         }
     };
-    run(keep).await.unwrap_or_else(failure)
+    run(is_real, keep).await.unwrap_or_else(failure)
 }
 
 fn failure(error: Error) -> ExitCode {
@@ -40,13 +44,13 @@ fn failure(error: Error) -> ExitCode {
     ExitCode::FAILURE
 }
 
-async fn run(keep: bool) -> Result<ExitCode> {
+async fn run(is_real: bool, keep: bool) -> Result<ExitCode> {
     let mut interrupted = std::pin::pin!(interrupted()?);
     env::set_current_dir(project(""))?;
 
     // An interrupt drops the stage, and its processes with it.
     let stage = tokio::select! {
-        stage = Stage::play() => stage?,
+        stage = Stage::play(is_real) => stage?,
         () = &mut interrupted => {
             eprintln!("\nInterrupted: everything is stopped.");
             return Ok(ExitCode::from(INTERRUPTED));
@@ -59,11 +63,12 @@ async fn run(keep: bool) -> Result<ExitCode> {
             () = &mut interrupted => {}
         }
     }
-    drop(stage);
     println!("\nEverything is stopped.");
     if !keep {
         println!("To try it by hand: make demo KEEP=1");
+        stage.show_what_else()?;
     }
+    drop(stage);
     Ok(ExitCode::SUCCESS)
 }
 

@@ -13,8 +13,8 @@ const COLUMNS: usize = 112;
 const LINE_HEIGHT: usize = 18;
 
 /// Runs the demo, and writes what it prints to `path` as an SVG.
-pub(crate) fn record(path: &Path) -> Result<()> {
-    let demo = Command::new(env::current_exe()?).stderr(Stdio::inherit()).output()?;
+pub(crate) fn record(cluster: &str, path: &Path) -> Result<()> {
+    let demo = Command::new(env::current_exe()?).arg(cluster).stderr(Stdio::inherit()).output()?;
     ensure!(demo.status.success(), "the demo failed: {} is unchanged", path.display());
     fs::write(path, picture(&String::from_utf8(demo.stdout)?))
         .with_context(|| format!("cannot write {}", path.display()))

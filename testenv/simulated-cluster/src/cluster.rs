@@ -4,6 +4,7 @@
 //! What the cluster does by itself is in `state.rs`.
 
 use std::ops::{Deref, DerefMut};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use tokio::sync::Notify;
@@ -19,6 +20,8 @@ pub struct Cluster {
     pub served: Notify,
     /// The beginning by both clocks.
     beginning: (Instant, u64),
+    /// By how much the clock was set forward, in milliseconds.
+    forward: AtomicU64,
 }
 
 /// A lock on the state. Dropping the guard reconciles what has changed, and wakes the tasks that wait for a change.
@@ -31,7 +34,7 @@ pub struct StateGuard<'a> {
 impl Cluster {
     pub fn new(state: ClusterState) -> Arc<Self> {
         let (changed, served, beginning) = (Notify::new(), Notify::new(), (Instant::now(), state.beginning));
-        Arc::new(Self { state: Mutex::new(state), changed, served, beginning })
+        Arc::new(Self { state: Mutex::new(state), changed, served, beginning, forward: AtomicU64::new(0) })
     }
 
     pub fn state(&self) -> StateGuard<'_> {
@@ -43,11 +46,19 @@ impl Cluster {
 
     /// Returns the cluster's time in milliseconds.
     pub fn now(&self) -> u64 {
-        self.beginning.1 + u64::try_from(self.beginning.0.elapsed().as_millis()).unwrap()
+        let elapsed = u64::try_from(self.beginning.0.elapsed().as_millis()).unwrap();
+        self.beginning.1 + elapsed + self.forward.load(Ordering::Relaxed)
+    }
+
+    /// Sets the clock forward.
+    pub fn set_forward(&self, ms: u64) {
+        self.forward.fetch_add(ms, Ordering::Relaxed);
+        self.changed.notify_waiters();
     }
 
     pub(crate) fn instant(&self, ms: u64) -> Instant {
-        self.beginning.0 + Duration::from_millis(ms - self.beginning.1)
+        let since = ms - self.beginning.1;
+        self.beginning.0 + Duration::from_millis(since.saturating_sub(self.forward.load(Ordering::Relaxed)))
     }
 
     /// Carries out in time what the cluster does by itself.

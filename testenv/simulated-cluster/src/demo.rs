@@ -13,10 +13,11 @@ use crate::network::Network;
 use crate::state::{ClusterState, Owners, Pace, References, Setting};
 
 /// The delays of the demo, in milliseconds.
-const PACE: Pace = Pace { creation: 100, readiness: 400, termination: 200 };
+const PACE: Pace = Pace { creation: 100, readiness: 300, termination: 100 };
 impl ClusterState {
-    /// Creates the cluster of the demo at the present time: its ConfigMap and its Deployment of three pods.
-    pub fn demo() -> Self {
+    /// Creates the cluster of the demo at the present time: its ConfigMap, its Deployment of three pods, and these
+    /// ConfigMonitors.
+    pub fn demo(specs: Vec<Spec>) -> Self {
         let now = SystemTime::UNIX_EPOCH.elapsed().expect("the epoch has begun").as_millis();
         let setting = Setting {
             beginning: u64::try_from(now).expect("a time of this age"),
@@ -32,7 +33,7 @@ impl ClusterState {
             optional: false,
             leads: false,
         };
-        Self::new(Vec::new(), setting, Network::new(0, 500, 32))
+        Self::new(specs, setting, Network::new(0, 500, 32))
     }
 
     /// Serves a request that does not come from the operator.
@@ -41,8 +42,8 @@ impl ClusterState {
         if request.method == Method::PATCH
             && let [.., plural, name] = path[..]
         {
-            let Ok(patch) = serde_json::from_slice(&request.body) else {
-                return Answer::status(400, "BadRequest", "the patch is not JSON", "");
+            let Ok(patch) = serde_norway::from_slice(&request.body) else {
+                return Answer::status(400, "BadRequest", "the patch is neither JSON nor YAML", "");
             };
             return match plural {
                 "configmaps" => self.patch_config_map(name, &patch),
