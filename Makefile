@@ -1,4 +1,4 @@
-# `make help` lists the targets. The first run builds a control plane, which takes four to ten minutes on 2 cores; later runs find it in the cache.
+# `make help` lists the targets. `make demo` and `make test` need Rust alone.
 
 CARGO_TARGET_DIR ?= target
 # With a named target, RUSTFLAGS apply to the operator only and not to its build scripts.
@@ -18,25 +18,31 @@ DIST = $(CARGO_TARGET_DIR)/dist
 DARWIN = $(CARGO_TARGET_DIR)/darwin
 VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
 
-.PHONY: help demo test simulate explore test-node test-versions chaos mutants deny bench build image release release-check release-darwin release-ready prepare tools chart coordinates lints go rust
+.PHONY: help demo test test-cluster test-packaging test-node test-versions nightly simulate explore chaos mutants deny bench build image release release-check release-darwin release-ready prepare tools chart coordinates lints go rust
 
 help:
-	@echo "make demo         edit a ConfigMap on a real API server and see its pods restart"
+	@echo "make demo         edit a ConfigMap and see its pods restart, in a simulated cluster; needs Rust alone, at first two minutes"
+	@echo "make demo CLUSTER=real"
+	@echo "                  the same on a real control plane, which is built at first: ten minutes, with Go"
 	@echo "make demo KEEP=1  the same, and leave it running to try it by hand"
 	@echo "make demo RECORD=1"
 	@echo "                  the same, and record it in docs/images/demo.svg, the picture in README.md"
-	@echo "make test         run every check and every test"
+	@echo "make test         everything that needs no cluster; needs Rust alone, at first ten minutes"
+	@echo "make test-cluster the operator on a real control plane, which is built at first: ten minutes, with Go"
+	@echo "make test-packaging"
+	@echo "                  chart, manifests, alerts and a release with the programs that read them, and the licences; needs Go"
+	@echo "make test-node    apply the manifests on a real kubelet with real containers; needs root and Debian"
+	@echo "make test-versions"
+	@echo "                  make test-cluster on each version of Kubernetes in docs/versions.md; takes two hours"
+	@echo "make test-versions VERSIONS='1.30 1.36'"
+	@echo "                  these versions only"
+	@echo "make nightly      what takes long and finds rarely, with a seed of the day: stories, courses, chaos, a hostile tenant, mutants"
 	@echo "make simulate STORIES=100000 SEED=7 DEPTH=4"
 	@echo "                  play random stories, and every story of DEPTH moves, with the real controller in a simulated cluster,"
 	@echo "                  and check the rules in each"
 	@echo "make explore K=3 ALONE=4 PAIRS=3"
 	@echo "                  take a restart through every course with up to K deviations, up to ALONE without take-overs, and two restarts"
 	@echo "                  of the same pods with up to PAIRS; takes ten minutes"
-	@echo "make test-node    apply the manifests on a real kubelet with real containers; needs root and Debian"
-	@echo "make test-versions"
-	@echo "                  test the operator on each version of Kubernetes in docs/versions.md; takes two hours"
-	@echo "make test-versions VERSIONS='1.30 1.36'"
-	@echo "                  test these versions only"
 	@echo "make chaos SEED=7 SECONDS=600"
 	@echo "                  run users and faults of every kind at once, and check that no change is lost;"
 	@echo "                  with an even seed, run two replicas with leader election"
@@ -44,17 +50,16 @@ help:
 	@echo "                  takes hours"
 	@echo "make mutants SINCE=main"
 	@echo "                  the same for the changes since that commit only; a minute for ten changes"
-	@echo "make bench        measure restarts, a storm, a stream of edits, many objects and many namespaces for BENCHMARKS.md;"
-	@echo "                  takes an hour"
+	@echo "make bench        measure restarts, a storm, many objects and many namespaces for BENCHMARKS.md; takes an hour"
 	@echo "make bench PART=storm"
-	@echo "                  one part of it: restarts, rolling, storm, stream, memory, scale, namespaces, polls, discover or plugin"
+	@echo "                  one part of it: restarts, rolling, storm, memory, namespaces or discover"
 	@echo "make build        build the operator: $(OPERATOR)"
 	@echo "make build PACKAGE=kubectl-cmon"
 	@echo "                  build the plugin of kubectl"
 	@echo "make chart        update the generated files of the Helm chart"
 	@echo "make coordinates  write the owner of the repository in Cargo.toml into the pages, the chart and the image"
 	@echo "make image        build the image for docker load and others: $(IMAGES)/configmonitor-operator.tar"
-	@echo "make deny         check licences, sources and duplicates in Cargo.lock against deny.toml; part of make test"
+	@echo "make deny         check licences, sources and duplicates in Cargo.lock against deny.toml; part of make test-packaging"
 	@echo "make release      build the files of a release, for amd64 and arm64: $(DIST); needs Debian 12"
 	@echo "make release-check"
 	@echo "                  check that another folder builds the same bytes from this commit, test the binaries for arm64 in an emulator, and"
@@ -62,33 +67,53 @@ help:
 	@echo "make release-darwin"
 	@echo "                  build the plugin for macOS, on a Mac: $(DARWIN)"
 
-demo: prepare build
-	@CONFIGMONITOR_OPERATOR=$(OPERATOR) cargo run --quiet --locked -p demo -- $(if $(filter 1,$(KEEP)),--keep) \
-	    $(if $(filter 1,$(RECORD)),--record docs/images/demo.svg)
+# What tests run. Each target has the same profile and features, so that a crate is built once.
+BINARIES = cargo build --locked --bins -p configmonitor-operator -p kubectl-cmon -p testenv
+PREPARE = $(CARGO_TARGET_DIR)/debug/prepare
 
-test: prepare tools lints deny
-	cargo fmt --all --check
-	cargo clippy --workspace --all-targets --locked -- -D warnings
-	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked
-	cargo test --locked
-	$(MAKE) simulate
-	cargo build --locked -p configmonitor-operator -p kubectl-cmon
-	cargo test --workspace --exclude configmonitor-operator --locked
+demo: rust
+	cargo build --locked -p configmonitor-operator -p demo
+	@$(CARGO_TARGET_DIR)/debug/demo $(or $(CLUSTER),simulated) $(if $(filter 1,$(KEEP)),--keep) $(if $(filter 1,$(RECORD)),--record docs/images/demo.svg)
 
-# Part of make test, with these numbers.
+test: lints
+	@STORIES=$(or $(STORIES),3000) DEPTH=$(or $(DEPTH),3) testenv/parts.sh \
+	    "format" "cargo fmt --all --check" \
+	    "clippy" "cargo clippy --workspace --all-targets --locked -- -D warnings" \
+	    "documentation" "RUSTDOCFLAGS='-D warnings' cargo doc --workspace --no-deps --locked" \
+	    "compilation" "cargo test --workspace --locked --no-run" \
+	    "tests" "cargo test --workspace --locked"
+
+# Tests wait for the cluster most of the time, so more of them run at once than there are cores.
+CLUSTER_TESTS = cargo test --workspace --locked --test operator
+
+test-cluster: prepare
+	$(CLUSTER_TESTS) --test alike -- --test-threads=12 --skip packaging:: --skip nightly::
+
+test-packaging: prepare tools lints deny
+	$(CLUSTER_TESTS) -- --test-threads=6 packaging::
+
+SEED_OF_THE_DAY := $(shell date +%Y%m%d)
+
+nightly: prepare tools
+	$(MAKE) simulate STORIES=50000 SEED=$(or $(SEED),$(SEED_OF_THE_DAY)00000)
+	$(MAKE) explore
+	$(MAKE) chaos SEED=$(or $(SEED),$(SEED_OF_THE_DAY)) SECONDS=600
+	$(CLUSTER_TESTS) -- nightly:: --skip no_change_is_lost
+	$(MAKE) mutants SINCE="$$(git rev-list -1 --before='1 day ago' HEAD)"
+	testenv/mutants/by-hand.sh
+
+# Part of make test, with fewer stories.
 simulate: rust
-	STORIES=$(or $(STORIES),20000) SEED=$(or $(SEED),0) DEPTH=$(or $(DEPTH),3) cargo test --locked --profile simulation --test simulation -- \
+	STORIES=$(or $(STORIES),20000) SEED=$(or $(SEED),0) DEPTH=$(or $(DEPTH),3) cargo test --workspace --locked --test simulation -- \
 	    --nocapture --test-threads=1 runs:: plans::
 
 # With 2 for each number, part of make test.
 explore: rust
-	K=$(or $(K),3) ALONE=$(or $(ALONE),4) PAIRS=$(or $(PAIRS),3) cargo test --locked --profile simulation --lib explore -- --nocapture
+	K=$(or $(K),3) ALONE=$(or $(ALONE),4) PAIRS=$(or $(PAIRS),3) cargo test --workspace --locked --lib explore -- --nocapture
 
-# A short run with a fixed seed is part of make test.
-chaos: prepare tools
-	cargo build --locked
-	CHAOS_SEED=$(or $(SEED),1) CHAOS_SECONDS=$(or $(SECONDS),60) cargo test --quiet -p testenv --locked --test operator \
-	    no_change_is_lost -- --nocapture
+# A short run with a fixed seed is part of make nightly.
+chaos: prepare
+	CHAOS_SEED=$(or $(SEED),1) CHAOS_SECONDS=$(or $(SECONDS),60) $(CLUSTER_TESTS) -- no_change_is_lost --nocapture
 
 mutants: rust $(CARGO_MUTANTS)
 	@PATH="$(dir $(CARGO_MUTANTS)):$$PATH" testenv/mutants/generated.sh $(SINCE)
@@ -111,16 +136,17 @@ bench: prepare tools build
 # First reports what this machine lacks. The test runs in its own Linux namespaces.
 test-node: rust go
 	@testenv/node/ready.sh
-	cargo run --locked -p testenv --bin prepare -- --kubelet
+	$(BINARIES)
+	$(PREPARE) --kubelet
 	$(MAKE) image $(IMAGES)/demo-app.tar
-	CONFIGMONITOR_IMAGES="$$(realpath "$(IMAGES)")" cargo test --locked -p testenv --test node \
+	CONFIGMONITOR_IMAGES="$$(realpath "$(IMAGES)")" cargo test --workspace --locked --test node \
 	    --config "target.'cfg(unix)'.runner = ['setpriv', '--pdeathsig', 'TERM', '$(CURDIR)/testenv/node/in-namespaces.sh']" -- --nocapture --test-threads=1
 
 # Arguments of testenv/versions.sh. The oldest and the newest version are tested with each other's kubectl proxy, and on a real node, too.
 VERSIONS = 1.30 1.33 1.34 1.35 1.36 1.30/1.36 1.36/1.30 node/1.30 node/1.36
 
 test-versions: tools
-	cargo build --locked -p configmonitor-operator -p kubectl-cmon
+	$(BINARIES)
 	@testenv/versions.sh $(VERSIONS)
 
 # The operator is static because its image is empty, the plugin so that it runs on every Linux. Every folder builds the same bytes.
@@ -152,11 +178,13 @@ release-ready: rust
 
 # Builds the programs of the control plane. First reports what this machine lacks.
 prepare: rust go
-	cargo run --locked -p testenv --bin prepare
+	$(BINARIES)
+	$(PREPARE)
 
 # Builds the other programs that tests use, such as Prometheus and Helm.
 tools: rust go
-	cargo run --locked -p testenv --bin prepare -- --tools
+	$(BINARIES)
+	$(PREPARE) --tools
 
 # Copies files of other folders and the image of kubectl into the chart, and generates its README.
 chart: rust go
@@ -167,7 +195,8 @@ chart: rust go
 	cp crd.yml deploy/monitoring/rules.yml deploy/monitoring/dashboard.json charts/configmonitor-operator/files/
 	mkdir -p charts/configmonitor-operator/files/policies && cp deploy/policies/*.yml charts/configmonitor-operator/files/policies/
 	mkdir -p charts/configmonitor-operator/files/surge && cp deploy/surge/policy.yml charts/configmonitor-operator/files/surge/
-	"$$(cargo run --quiet --locked -p testenv --bin prepare -- --tool helm-docs)" --chart-search-root charts
+	$(BINARIES)
+	"$$($(PREPARE) --tool helm-docs)" --chart-search-root charts
 
 # Not into Cargo.toml, where it comes from.
 coordinates: rust

@@ -17,11 +17,12 @@ use configmonitor_operator::monitor::spec::Spec;
 use configmonitor_operator::monitor::{CONFIG_MONITORS, ConfigMonitor};
 use fastrand::Rng;
 use serde_json::{Value, json};
+use simulated_cluster::NAMESPACE;
 use simulated_cluster::cluster::Cluster;
 use simulated_cluster::content::data;
 use simulated_cluster::network::{Network, Process};
+use simulated_cluster::serve::Server;
 use simulated_cluster::state::{BEGINNING, ClusterState, Owners, Pace, References, Setting};
-use simulated_cluster::{Connection, NAMESPACE};
 use testenv::fixture::{Fixture, file, install_crd, start_proxy};
 use testenv::{ControlPlane, DEADLINE, Proxy, eventually};
 use tokio::runtime::Runtime;
@@ -115,6 +116,7 @@ struct Side {
 struct Simulated {
     side: Side,
     cluster: Arc<Cluster>,
+    _server: Server,
 }
 
 struct Real {
@@ -342,7 +344,7 @@ impl Side {
 
 impl Simulated {
     fn start() -> Self {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
         let pace = Pace { creation: NEVER, readiness: NEVER, termination: NEVER };
         let (skew, lag, nodes) = (0, 0, 0);
         let (min_ready, status_lag) = (0, 0);
@@ -362,18 +364,12 @@ impl Simulated {
             optional,
             leads,
         };
-        let (cluster, client) = runtime.block_on(async {
-            let cluster = Cluster::new(ClusterState::new(vec![spec()], setting, Network::new(1, 500, 4)));
-            let life = cluster.state().network.begin_life(Process::First);
-            let connection = Box::new(Connection { cluster: Arc::clone(&cluster), life });
-            let base = "http://api".parse().unwrap();
-            (
-                cluster,
-                Client::new(connection, base, 32, 4, Arc::default(), CancellationToken::new())
-                    .within(&NAMESPACE.into()),
-            )
-        });
-        Self { side: Side::new(runtime, client), cluster }
+        let cluster = Cluster::new(ClusterState::new(vec![spec()], setting, Network::new(1, 500, 4)));
+        let server = runtime.block_on(Server::start(&cluster, Process::First)).unwrap();
+        let (transport, base) = (Box::new(KubectlProxy::new().unwrap()), server.url().parse().unwrap());
+        let client = Client::new(transport, base, 32, 4, Arc::default(), CancellationToken::new());
+        let side = Side::new(runtime, client.within(&NAMESPACE.into()));
+        Self { side, cluster, _server: server }
     }
 
     fn change(&mut self, change: &Change) {
