@@ -5,11 +5,12 @@ use std::hint::black_box;
 use std::time::Instant;
 
 use configmonitor_operator::kube::ServerTime;
-use configmonitor_operator::kube::objects::{DataObject, MetadataOnly, Pod, Workload, decode};
+use configmonitor_operator::kube::objects::{DataObject, MetadataOnly, Workload, decode};
 use configmonitor_operator::monitor::ConfigMonitor;
 use configmonitor_operator::monitor::content::ContentHash;
 use configmonitor_operator::monitor::content::Kind;
 use configmonitor_operator::monitor::decide::{Content, Look, Moment, decide, observe};
+use configmonitor_operator::monitor::pod::Pod;
 use configmonitor_operator::monitor::report::{Situation, report};
 use configmonitor_operator::monitor::spec::Policy;
 use configmonitor_operator::monitor::status::Status;

@@ -10,10 +10,10 @@ use std::sync::Arc;
 
 use configmonitor_operator::kube::client::Client;
 use configmonitor_operator::kube::list::Selection;
-use configmonitor_operator::kube::objects::Pod;
 use configmonitor_operator::kube::transport::{KubectlProxy, Transport};
 use configmonitor_operator::kube::{PODS, Uid};
 use configmonitor_operator::metrics::Metrics;
+use configmonitor_operator::monitor::pod::Pod;
 use reqwest::Url;
 use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt, BufReader};

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use configmonitor_operator::kube::ServerTime;
 use configmonitor_operator::kube::list::List;
-use configmonitor_operator::kube::objects::Pod;
+use configmonitor_operator::monitor::pod::Pod;
 use configmonitor_operator::monitor::source::SourceName;
 use configmonitor_operator::monitor::status::{
     self, CanaryState, Entry, MAX_SOURCES_OF_ENTRY, Outcome, Restart, SourceStatus,

@@ -15,10 +15,11 @@ use super::shared::Shared;
 use super::watches::{Scope, Target, Update};
 use crate::kube::client::Client;
 use crate::kube::error::Error;
-use crate::kube::objects::{MetadataOnly, Undecodable, WholePod};
+use crate::kube::objects::{MetadataOnly, Undecodable};
 use crate::kube::watch::Event;
 use crate::monitor::ConfigMonitor;
 use crate::monitor::content::Kind;
+use crate::monitor::pod::WholePod;
 
 pub(crate) struct Dispatcher {
     client: Client,

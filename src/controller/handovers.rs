@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures_util::FutureExt;
+use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 use tokio::sync::Notify;
 use tokio::task::unconstrained;
@@ -26,9 +27,10 @@ use crate::kube::error::{Cause, Error};
 use crate::kube::faults::Faults;
 use crate::kube::list::Selection;
 use crate::kube::names::is_dns_subdomain;
-use crate::kube::objects::{Labels, Pod, REPLICA_SETS, SELECTS_HANDED_OVER, WholePod};
+use crate::kube::objects::{Labels, REPLICA_SETS};
 use crate::kube::{PODS, ServerTime};
 use crate::monitor::handover::{Claim, Fate, fate};
+use crate::monitor::pod::{Pod, SELECTS_HANDED_OVER, WholePod};
 use crate::monitor::restart::plan::referred;
 use crate::monitor::restart::surge::{give_back, go_first};
 use crate::monitor::source::SourceName;
@@ -259,13 +261,13 @@ async fn settle_one(client: &Client, of: &HandedOverPod) -> Result<bool, Error> 
         Fate::GiveBack(first) => {
             let Some(patch) = give_back(pod) else { return Ok(false) };
             for other in first.iter().filter(|other| !other.goes_first) {
-                match client.patch_pod(&permit, &other.name, &go_first(other)).await {
+                match client.patch_pod::<IgnoredAny>(&permit, &other.name, &go_first(other)).await {
                     Ok(_) => {}
                     Err(error) if error.cause.is_not_found() => {}
                     Err(error) => return Err(error),
                 }
             }
-            let given = client.patch_pod(&permit, &pod.name, &patch).await;
+            let given = client.patch_pod::<IgnoredAny>(&permit, &pod.name, &patch).await;
             given.map(|_| info!(pod = &*pod.name, uid = pod.uid.as_str(), "pod given back"))
         }
     };

@@ -14,10 +14,11 @@ use tokio_util::sync::DropGuard;
 use crate::kube::client::Client;
 use crate::kube::error::{Cause, Error};
 use crate::kube::list::Selection;
-use crate::kube::objects::{MetadataOnly, SELECTS_HANDED_OVER, WholePod};
+use crate::kube::objects::MetadataOnly;
 use crate::kube::watch::{Event, watch};
 use crate::kube::{Action, NAMESPACES, PODS, Resource};
 use crate::monitor::content::Kind;
+use crate::monitor::pod::{SELECTS_HANDED_OVER, WholePod};
 use crate::monitor::source::SourceName;
 use crate::monitor::{CONFIG_MONITORS, ConfigMonitor};
 

@@ -17,7 +17,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::error::{Cause, Error};
-use super::objects::{Pod, position};
+use super::objects::position;
 use super::transport::{Body, Request, Response, Transport};
 use super::{Action, PODS, Resource, ResourceVersion, ServerTime, Uid};
 use crate::metrics::Metrics;
@@ -310,7 +310,7 @@ impl Client {
     ///
     /// # Errors
     /// [`Cause`] says what the caller can do. [`Cause::Conflict`]: the pod has changed since the version in the patch.
-    pub async fn patch_pod(&self, _permit: &Permit, name: &str, patch: &Value) -> Result<Pod, Error> {
+    pub async fn patch_pod<T: DeserializeOwned>(&self, _: &Permit, name: &str, patch: &Value) -> Result<T, Error> {
         let request = with_json(self.request(Method::PATCH, Action::on("patch", PODS, name)), patch)?;
         let request = Request { content_type: STRATEGIC_MERGE_PATCH, ..request };
         let action = request.action.clone();

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde::Deserialize;
 use serde::de::IgnoredAny;
+use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
@@ -16,11 +16,11 @@ use super::{Resource, ResourceVersion, ServerTime, Uid, cut};
 const MAX_TROUBLE: usize = 256;
 
 /// The maximum length of the name of an object, in bytes.
-const MAX_NAME: usize = 253;
+pub(crate) const MAX_NAME: usize = 253;
 
 /// `apps/v1` Deployments, the controllers of ReplicaSets.
 pub const DEPLOYMENTS: Resource = Resource { api_version: "apps/v1", kind: "Deployment", plural: "deployments" };
-/// `apps/v1` ReplicaSets, the owners of pods that may be handed over.
+/// `apps/v1` ReplicaSets.
 pub const REPLICA_SETS: Resource = Resource { api_version: "apps/v1", kind: "ReplicaSet", plural: "replicasets" };
 /// `apps/v1` StatefulSets.
 pub const STATEFUL_SETS: Resource = Resource { api_version: "apps/v1", kind: "StatefulSet", plural: "statefulsets" };
@@ -33,19 +33,6 @@ const WORKLOADS: [Resource; 4] = [
     DAEMON_SETS,
     Resource { api_version: "v1", kind: "ReplicationController", plural: "replicationcontrollers" },
 ];
-
-/// The label of a pod that is handed over.
-pub const HANDED_OVER: &str = "magalix.com/handed-over";
-/// The selector of these pods.
-pub const SELECTS_HANDED_OVER: &str = "magalix.com/handed-over=true";
-/// The annotation of such a pod with its ReplicaSet, as `NAME/UID`.
-pub(crate) const HANDED_OVER_FROM: &str = "magalix.com/handed-over-from";
-/// The annotation of such a pod that says who has handed it over, and when, as `NAME/UID/RESTART/TIME`.
-pub(crate) const HANDED_OVER_BY: &str = "magalix.com/handed-over-by";
-
-/// The annotation of a pod by which its ReplicaSet chooses which one to delete, and its lowest value.
-pub(crate) const DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
-pub(crate) const LOWEST_COST: &str = "-2147483648";
 
 /// An object with its metadata only.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
@@ -149,73 +136,10 @@ impl Owner {
     }
 }
 
-/// Who has handed a pod over.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct HandedOver {
-    /// The controller of the pod now.
-    pub(crate) to: Arc<Owner>,
-    /// `NAME/UID/RESTART/TIME`.
-    pub(crate) by: Arc<str>,
-}
-
 /// The identity of a pod.
 #[derive(Debug, Deserialize)]
 #[serde(from = "PodAnswer")]
 pub struct PodIdentity(pub(crate) Uid);
-
-/// A pod. Its labels are not kept, as there may be many pods.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-#[serde(from = "PodAnswer")]
-pub struct Pod {
-    /// The name.
-    pub name: Arc<str>,
-    /// The identity.
-    pub uid: Uid,
-    /// The version of the object.
-    pub version: ResourceVersion,
-    /// The `creationTimestamp`.
-    pub created: ServerTime,
-    /// The time at which the grace period of the deletion ends. None if the pod is not being deleted.
-    pub gone_by: Option<ServerTime>,
-    /// The controller. Of a pod that is handed over, the ReplicaSet that it comes from.
-    pub controller: Option<Arc<Owner>>,
-    pub(crate) handed_over: Option<Arc<HandedOver>>,
-    /// Whether its ReplicaSet deletes it before other ready ones.
-    pub(crate) goes_first: bool,
-    /// Whether `spec.restartLast` of the ConfigMonitor for which the pod was read selects it.
-    pub(crate) goes_last: bool,
-    /// Whether the pod mirrors a static pod, which only its kubelet can restart.
-    pub(crate) mirror: bool,
-    /// Whether the pod has succeeded or failed.
-    pub finished: bool,
-    /// The time since which the pod is ready, on the clock of its node. None if the pod is not ready.
-    pub ready_since: Option<ServerTime>,
-    /// The time since which all containers and the started sidecars run, on the clock of the node. None if a container
-    /// does not run.
-    pub(crate) started: Option<ServerTime>,
-    /// Why the pod is not ready, as far as the pod says.
-    pub trouble: Option<Arc<str>>,
-    /// Which container restarted, and how its previous run ended, or why the pod as a whole has failed. None if neither
-    /// happened.
-    pub(crate) crash: Option<Arc<str>>,
-}
-
-/// A pod with its labels.
-#[derive(Deserialize)]
-#[serde(from = "PodAnswer")]
-pub(crate) struct LabelledPod {
-    pub(crate) pod: Pod,
-    pub(crate) labels: Labels,
-}
-
-/// A pod with its labels, and its spec as JSON.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(from = "PodAnswer<Option<Box<RawValue>>>")]
-pub(crate) struct WholePod {
-    pub(crate) pod: Pod,
-    pub(crate) labels: Labels,
-    pub(crate) spec: Option<Box<RawValue>>,
-}
 
 /// The labels of an object as JSON.
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -230,18 +154,6 @@ impl Labels {
 
     pub(crate) fn to_map(&self) -> BTreeMap<String, String> {
         self.0.as_ref().and_then(|labels| serde_json::from_str(labels.get()).ok()).unwrap_or_default()
-    }
-}
-
-impl Pod {
-    /// Returns since when the pod is ready, but no time before its creation: the clock of its node may be slow.
-    pub(crate) fn ready_from(&self) -> Option<ServerTime> {
-        self.ready_since.map(|since| since.max(self.created))
-    }
-
-    /// Whether the pod has neither finished nor is being deleted.
-    pub(crate) fn is_present(&self) -> bool {
-        !self.finished && self.gone_by.is_none()
     }
 }
 
@@ -310,42 +222,31 @@ pub(crate) fn position(error: &serde_json::Error) -> String {
     format!("{what} at line {} column {}", error.line(), error.column())
 }
 
+/// A pod as the API server returns it, with the annotations that `A` names, and the spec as `S`.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct PodAnswer<S: Default = IgnoredAny> {
-    metadata: PodMetadata,
+pub(crate) struct PodAnswer<A: Default = IgnoredAny, S: Default = IgnoredAny> {
+    pub(crate) metadata: PodMetadata<A>,
     #[serde(default)]
-    spec: S,
+    pub(crate) spec: S,
     #[serde(default)]
-    status: PodStatus,
+    pub(crate) status: PodStatus,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct PodMetadata {
-    name: Arc<str>,
-    uid: Uid,
-    resource_version: ResourceVersion,
-    creation_timestamp: ServerTime,
-    deletion_timestamp: Option<ServerTime>,
+pub(crate) struct PodMetadata<A: Default> {
+    pub(crate) name: Arc<str>,
+    pub(crate) uid: Uid,
+    pub(crate) resource_version: ResourceVersion,
+    pub(crate) creation_timestamp: ServerTime,
+    pub(crate) deletion_timestamp: Option<ServerTime>,
     #[serde(default)]
-    labels: Labels,
+    pub(crate) labels: Labels,
     #[serde(default)]
-    annotations: PodAnnotations,
-    #[serde(default)]
-    owner_references: Vec<OwnerReference>,
-}
-
-#[derive(Default, Deserialize)]
-struct PodAnnotations {
-    #[serde(rename = "kubernetes.io/config.mirror")]
-    mirror: Option<String>,
-    #[serde(rename = "controller.kubernetes.io/pod-deletion-cost")]
-    deletion_cost: Option<String>,
-    #[serde(rename = "magalix.com/handed-over-from")]
-    handed_over_from: Option<String>,
-    #[serde(rename = "magalix.com/handed-over-by")]
-    handed_over_by: Option<String>,
+    pub(crate) annotations: A,
+    #[serde(rename = "ownerReferences", default, deserialize_with = "controller")]
+    pub(crate) controller: Option<Arc<Owner>>,
 }
 
 #[derive(Deserialize)]
@@ -358,7 +259,7 @@ struct OwnerReference {
 
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-struct PodStatus {
+pub(crate) struct PodStatus {
     phase: String,
     reason: String,
     conditions: Vec<PodCondition>,
@@ -432,8 +333,8 @@ struct WorkloadMetadata {
     uid: Uid,
     #[serde(default)]
     labels: WorkloadLabels,
-    #[serde(default)]
-    owner_references: Vec<OwnerReference>,
+    #[serde(rename = "ownerReferences", default, deserialize_with = "controller")]
+    controller: Option<Arc<Owner>>,
 }
 
 #[derive(Default, Deserialize)]
@@ -510,7 +411,7 @@ impl From<DeploymentAnswer> for Deployment {
         let DeploymentStrategy { r#type, rolling_update } = spec.strategy;
         let is_none = rolling_update.max_surge == 0 || rolling_update.max_surge == "0%";
         let replicas = spec.replicas.unwrap_or(1);
-        // Fewer than desired are no sign of it: the status lags behind a pod that was handed over.
+        // Fewer than desired are no sign of it: the status lags behind a pod that has another controller now.
         let has_former = status.replicas > status.updated_replicas;
         Self {
             uid: metadata.uid,
@@ -533,14 +434,15 @@ fn condition<'a>(conditions: &'a [PodCondition], r#type: &str, status: &str) -> 
     conditions.iter().find(|condition| condition.r#type == r#type && condition.status == status)
 }
 
-fn controller(owners: Vec<OwnerReference>) -> Option<Arc<Owner>> {
-    let OwnerReference { owner, .. } = owners.into_iter().find(|owner| owner.controller)?;
-    Some(Arc::new(owner.bounded()))
+fn controller<'de, D: Deserializer<'de>>(owners: D) -> Result<Option<Arc<Owner>>, D::Error> {
+    let owners: Vec<OwnerReference> = Deserialize::deserialize(owners)?;
+    let controller = owners.into_iter().find(|owner| owner.controller);
+    Ok(controller.map(|controller| Arc::new(controller.owner.bounded())))
 }
 
 impl Owner {
     /// The API server takes any length here, and no object has a longer name.
-    fn bounded(self) -> Self {
+    pub(crate) fn bounded(self) -> Self {
         let Self { mut api_version, mut kind, mut name, uid } = self;
         for text in [&mut api_version, &mut kind, &mut name] {
             text.truncate(text.floor_char_boundary(MAX_NAME));
@@ -549,89 +451,59 @@ impl Owner {
     }
 }
 
-impl PodAnnotations {
-    /// Returns the ReplicaSet from which a pod with this controller was handed over, and by whom, if it was. Whoever
-    /// may edit pods can say anything here.
-    fn handed_over(&self, controller: Option<&Arc<Owner>>) -> Option<(Arc<Owner>, HandedOver)> {
-        let to = controller.filter(|owner| owner.is_of(DEPLOYMENTS))?;
-        let (name, uid) = self.handed_over_from.as_deref()?.split_once('/')?;
-        let Resource { api_version, kind, .. } = REPLICA_SETS;
-        let [api_version, kind, name] = [api_version, kind, name].map(str::to_owned);
-        let from = Owner { api_version, kind, name, uid: uid.into() }.bounded();
-        let by = cut(self.handed_over_by.as_deref()?, 2 * MAX_NAME).into();
-        from.is_named_after(to).then(|| (Arc::new(from), HandedOver { to: Arc::clone(to), by }))
+impl PodStatus {
+    /// Whether the pod has succeeded or failed.
+    pub(crate) fn is_finished(&self) -> bool {
+        matches!(self.phase.as_str(), "Succeeded" | "Failed")
     }
-}
 
-impl From<PodAnswer> for LabelledPod {
-    fn from(mut answer: PodAnswer) -> Self {
-        let labels = std::mem::take(&mut answer.metadata.labels);
-        Self { pod: answer.into(), labels }
+    /// Since when a pod that was `created` then is ready, on the clock of its node. None if the pod is not ready.
+    pub(crate) fn ready_since(&self, created: ServerTime) -> Option<ServerTime> {
+        condition(&self.conditions, "Ready", "True").map(|ready| ready.last_transition_time.unwrap_or(created))
     }
-}
 
-impl From<PodAnswer<Option<Box<RawValue>>>> for WholePod {
-    fn from(mut answer: PodAnswer<Option<Box<RawValue>>>) -> Self {
-        let labels = std::mem::take(&mut answer.metadata.labels);
-        let spec = std::mem::take(&mut answer.spec);
-        Self { pod: answer.into(), labels, spec }
+    /// The time since which all containers and the started sidecars run, on the clock of the node. None if a container
+    /// does not run.
+    pub(crate) fn started(&self) -> Option<ServerTime> {
+        let sidecars = self.init_container_statuses.iter().filter(|status| status.state.running.is_some());
+        let of = |status: &ContainerStatus| status.state.running.as_ref()?.started_at;
+        let last = self.container_statuses.iter().map(of).reduce(|last, next| Some(last?.max(next?)))??;
+        sidecars.map(of).try_fold(last, |last, next| Some(last.max(next?)))
     }
-}
 
-impl<S: Default> From<PodAnswer<S>> for Pod {
-    fn from(answer: PodAnswer<S>) -> Self {
-        let PodAnswer { metadata, status, .. } = answer;
-        let ready = condition(&status.conditions, "Ready", "True");
-        let controller = controller(metadata.owner_references);
-        let (controller, handed_over) = match metadata.annotations.handed_over(controller.as_ref()) {
-            Some((from, handed_over)) => (Some(from), Some(Arc::new(handed_over))),
-            None => (controller, None),
-        };
-        Self {
-            name: metadata.name,
-            uid: metadata.uid,
-            version: metadata.resource_version,
-            created: metadata.creation_timestamp,
-            gone_by: metadata.deletion_timestamp,
-            controller,
-            handed_over,
-            goes_first: metadata.annotations.deletion_cost.as_deref() == Some(LOWEST_COST),
-            goes_last: false,
-            mirror: metadata.annotations.mirror.is_some(),
-            finished: matches!(status.phase.as_str(), "Succeeded" | "Failed"),
-            ready_since: ready.map(|ready| ready.last_transition_time.unwrap_or(metadata.creation_timestamp)),
-            started: started(&status),
-            trouble: trouble(&status).filter(|_| ready.is_none()),
-            crash: failure(&status).or_else(|| status.container_statuses.iter().find_map(ContainerStatus::crash)),
+    /// Why the pod is not ready. The text is the same at each attempt: it contains no time and no number of attempts.
+    pub(crate) fn trouble(&self) -> Option<Arc<str>> {
+        if condition(&self.conditions, "Ready", "True").is_some() {
+            return None;
         }
+        let of_containers = || {
+            let mut init = self.init_container_statuses.iter().filter(|container| !container.ready);
+            let in_init = init.find_map(|container| container.trouble("has not finished"));
+            let mut containers = self.container_statuses.iter().filter(|container| !container.ready);
+            in_init.or_else(|| containers.find_map(|container| container.trouble("is not ready: see its probes")))
+        };
+        let trouble = match condition(&self.conditions, "PodScheduled", "False") {
+            Some(PodCondition { reason, message, .. }) => format!("{reason}: {message}"),
+            None => of_containers()?,
+        };
+        Some(cut(trouble.trim_end_matches(": "), MAX_TROUBLE).into())
     }
-}
 
-/// Why a pod has failed, for example because its kubelet has evicted it. A pod that its kubelet rejects has started no
-/// container, and says nothing about its content.
-fn failure(status: &PodStatus) -> Option<Arc<str>> {
-    let mut containers = status.container_statuses.iter();
-    let has_started = containers.any(|ContainerStatus { state, last_state, .. }| {
-        state.running.is_some() || first_end([state, last_state]).is_some()
-    });
-    let reason = if status.reason.is_empty() { "a container has ended" } else { &status.reason };
-    (status.phase == "Failed" && has_started).then(|| format!("failed: {reason}").into())
-}
+    /// Which container restarted, and how its previous run ended, or why the pod as a whole has failed.
+    pub(crate) fn crash(&self) -> Option<Arc<str>> {
+        self.failure().or_else(|| self.container_statuses.iter().find_map(ContainerStatus::crash))
+    }
 
-/// Why a pod is not ready. The text is the same at each attempt: it contains no time and no number of attempts.
-fn trouble(status: &PodStatus) -> Option<Arc<str>> {
-    let unscheduled = condition(&status.conditions, "PodScheduled", "False");
-    let of_containers = || {
-        let mut init = status.init_container_statuses.iter().filter(|container| !container.ready);
-        let in_init = init.find_map(|container| container.trouble("has not finished"));
-        let mut containers = status.container_statuses.iter().filter(|container| !container.ready);
-        in_init.or_else(|| containers.find_map(|container| container.trouble("is not ready: see its probes")))
-    };
-    let trouble = match unscheduled {
-        Some(PodCondition { reason, message, .. }) => format!("{reason}: {message}"),
-        None => of_containers()?,
-    };
-    Some(cut(trouble.trim_end_matches(": "), MAX_TROUBLE).into())
+    /// Why the pod has failed, for example because its kubelet has evicted it. A pod that its kubelet rejects has
+    /// started no container, and says nothing about its content.
+    fn failure(&self) -> Option<Arc<str>> {
+        let mut containers = self.container_statuses.iter();
+        let has_started = containers.any(|ContainerStatus { state, last_state, .. }| {
+            state.running.is_some() || first_end([state, last_state]).is_some()
+        });
+        let reason = if self.reason.is_empty() { "a container has ended" } else { &self.reason };
+        (self.phase == "Failed" && has_started).then(|| format!("failed: {reason}").into())
+    }
 }
 
 impl ContainerStatus {
@@ -690,13 +562,6 @@ fn first_end(states: [&ContainerState; 2]) -> Option<&Terminated> {
     states.into_iter().find_map(|state| state.terminated.as_ref())
 }
 
-fn started(status: &PodStatus) -> Option<ServerTime> {
-    let sidecars = status.init_container_statuses.iter().filter(|status| status.state.running.is_some());
-    let of = |status: &ContainerStatus| status.state.running.as_ref()?.started_at;
-    let last = status.container_statuses.iter().map(of).reduce(|last, next| Some(last?.max(next?)))??;
-    sidecars.map(of).try_fold(last, |last, next| Some(last.max(next?)))
-}
-
 impl From<WorkloadAnswer> for Workload {
     /// Reads the desired replicas from the status of a DaemonSet and from the spec of other owners (default: 1).
     fn from(WorkloadAnswer { metadata, spec, status }: WorkloadAnswer) -> Self {
@@ -704,7 +569,7 @@ impl From<WorkloadAnswer> for Workload {
         // The text before it names a pod that was never created, and another one at each attempt.
         let text =
             failure.map(|failure| failure.message.split_once(" is forbidden: ").map_or(&*failure.message, |it| it.1));
-        let controller = controller(metadata.owner_references);
+        let controller = metadata.controller;
         let is_named_after_controller = controller.as_ref().zip(metadata.labels.hash).is_some_and(|(owner, hash)| {
             metadata.name.strip_prefix(&*owner.name).is_some_and(|rest| rest.strip_prefix('-') == Some(&*hash))
         });
@@ -726,67 +591,28 @@ mod tests {
 
     use super::*;
 
-    impl Pod {
-        /// Creates a pod without a controller that is not ready.
-        pub(crate) fn named(name: &str) -> Self {
-            Self {
-                name: name.into(),
-                uid: name.into(),
-                version: "1".into(),
-                created: ServerTime::from_second(0),
-                gone_by: None,
-                controller: None,
-                handed_over: None,
-                goes_first: false,
-                goes_last: false,
-                mirror: false,
-                finished: false,
-                ready_since: None,
-                started: None,
-                trouble: None,
-                crash: None,
-            }
-        }
-    }
-
     fn raw(text: &str) -> Box<RawValue> {
         RawValue::from_string(text.to_owned()).expect("JSON")
     }
 
-    fn with_status(status: &str) -> Pod {
-        let metadata = r#"{"name":"a","uid":"u","resourceVersion":"7","creationTimestamp":"2026-11-21T10:00:00Z"}"#;
-        decode(&raw(&format!(r#"{{"metadata":{metadata},"status":{status}}}"#))).expect("a pod")
-    }
-
-    #[test]
-    fn a_pod_has_the_owner_and_the_readiness_that_the_api_server_reports() {
-        let text = r#"{"metadata":{"name":"web-0","uid":"u1","resourceVersion":"7","creationTimestamp":"2026-11-21T10:00:00Z",
-            "labels":{"app":"web"},"annotations":{"kubernetes.io/config.mirror":"x","other":"y"},
-            "ownerReferences":[{"apiVersion":"v1","kind":"Node","name":"n","uid":"u0"},
-              {"apiVersion":"apps/v1","kind":"StatefulSet","name":"web","uid":"u2","controller":true}]},
-            "spec":{"containers":[]},"status":{"phase":"Running","conditions":[{"type":"Ready","status":"True",
-              "lastTransitionTime":"2026-11-21T10:00:07Z"}]}}"#;
-        let pod: Pod = decode(&raw(text)).expect("a pod");
-        assert_eq!(pod.controller.as_ref().map(|owner| &*owner.kind), Some("StatefulSet"));
-        assert_eq!(pod.ready_since.map(|at| at.to_string()).as_deref(), Some("2026-11-21T10:00:07Z"));
-        assert!(pod.mirror && !pod.finished && pod.gone_by.is_none());
+    fn status(text: &str) -> PodStatus {
+        serde_json::from_str(text).expect("a status")
     }
 
     #[test]
     fn an_owner_takes_little_memory_whatever_a_pod_says() {
         let text = r#"{"metadata":{"name":"a","uid":"u","resourceVersion":"7","creationTimestamp":"2026-11-21T10:00:00Z",
             "ownerReferences":[{"apiVersion":"LONG","kind":"LONG","name":"LONG","uid":"LONG","controller":true}]}}"#;
-        let pod: Pod = decode(&raw(&text.replace("LONG", &"é".repeat(MAX_NAME)))).expect("a pod");
-        let owner = pod.controller.expect("an owner");
+        let pod: PodAnswer = decode(&raw(&text.replace("LONG", &"é".repeat(MAX_NAME)))).expect("a pod");
+        let owner = pod.metadata.controller.expect("an owner");
         let lengths = [owner.api_version.len(), owner.kind.len(), owner.name.len(), owner.uid.as_str().len()];
         assert_eq!(lengths, [MAX_NAME - 1; 4]);
     }
 
     #[test]
     fn a_pod_has_started_when_the_last_of_its_containers_runs() {
-        let started = |states: &str| {
-            with_status(&format!(r#"{{"containerStatuses":[{states}]}}"#)).started.map(|at| at.to_string())
-        };
+        let started =
+            |states: &str| status(&format!(r#"{{"containerStatuses":[{states}]}}"#)).started().map(|at| at.to_string());
         let running = |at: &str| format!(r#"{{"state":{{"running":{{"startedAt":"2026-11-21T10:00:{at}Z"}}}}}}"#);
         let both = [running("09"), running("05")].join(",");
         assert_eq!(started(&both).as_deref(), Some("2026-11-21T10:00:09Z"));
@@ -801,7 +627,7 @@ mod tests {
 
     #[test]
     fn a_pod_has_failed_as_a_whole_if_its_containers_had_started() {
-        let crash = |status: &str| with_status(status).crash.map(|text| text.to_string());
+        let crash = |text: &str| status(text).crash().map(|text| text.to_string());
         let ended = r#""containerStatuses":[{"name":"app","state":{"terminated":{"exitCode":137}}}]"#;
         let evicted = format!(r#"{{"phase":"Failed","reason":"Evicted",{ended}}}"#);
         assert_eq!(crash(&evicted).as_deref(), Some("failed: Evicted"));
@@ -818,7 +644,7 @@ mod tests {
 
     #[test]
     fn a_pod_that_is_not_ready_says_why() {
-        let trouble = |status: &str| with_status(status).trouble.map(|text| text.to_string());
+        let trouble = |text: &str| status(text).trouble().map(|text| text.to_string());
         let container = |more: &str| {
             let container = format!(r#"{{"name":"app","image":"app:9","ready":false,{more}}}"#);
             trouble(&format!(r#"{{"containerStatuses":[{{"name":"b","ready":true}},{container}]}}"#))
@@ -876,7 +702,7 @@ mod tests {
     #[test]
     fn an_undecodable_object_is_named_and_its_values_are_not_quoted() {
         let text = r#"{"metadata":{"name":"odd","uid":"u","resourceVersion":"7","creationTimestamp":"hunter2"}}"#;
-        let undecodable = decode::<Pod>(&raw(text)).expect_err("no time");
+        let undecodable = decode::<PodIdentity>(&raw(text)).expect_err("no time");
         assert_eq!(undecodable.name.as_deref(), Some("odd"));
         assert!(undecodable.error.starts_with("unexpected shape at line 1 column "), "{}", undecodable.error);
         assert!(!undecodable.error.contains("hunter2"), "{}", undecodable.error);

@@ -12,8 +12,8 @@ use super::source::{Keys, Origin, Source, SourceName};
 use super::spec::{Policy, UnmanagedPods};
 use crate::kube::Uid;
 use crate::kube::names::is_dns_subdomain;
-use crate::kube::objects::Pod;
 use crate::kube::references::Referred;
+use crate::monitor::pod::Pod;
 
 /// The maximum number of sources of a ConfigMonitor.
 pub(crate) const MAX_SOURCES: usize = 128;

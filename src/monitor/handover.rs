@@ -12,7 +12,7 @@ use super::source::SourceName;
 use super::spec::{PodScope, Policy};
 use super::status::{Change, Status};
 use crate::kube::ServerTime;
-use crate::kube::objects::Pod;
+use crate::monitor::pod::Pod;
 
 /// What the ConfigMonitor that has handed a pod over says about it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -117,7 +117,8 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::kube::objects::{HandedOver, Owner};
+    use crate::kube::objects::Owner;
+    use crate::monitor::pod::HandedOver;
 
     const BEGAN: &str = "2026-11-21T10:00:00Z";
 

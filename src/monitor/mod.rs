@@ -8,6 +8,7 @@ pub mod discover;
 pub(crate) mod handover;
 pub(crate) mod hold;
 pub(crate) mod notice;
+pub mod pod;
 pub mod reason;
 pub mod report;
 pub(crate) mod restart;

@@ -18,8 +18,9 @@ use super::selector::Selector;
 use super::source::SourceName;
 use super::status::{Begun, Condition, Entry, NO_ACTION_NEEDED, NO_RESTART_PENDING, Status, Why};
 use crate::kube::error::Error;
-use crate::kube::objects::{DataObject, Pod};
+use crate::kube::objects::DataObject;
 use crate::kube::{CONFIG_MAPS, SECRETS, ServerTime};
+use crate::monitor::pod::Pod;
 
 const MAX_NAMES: usize = 5;
 /// The message of Ready while a request waits.

@@ -10,9 +10,10 @@ use std::time::Duration;
 use configmonitor_operator::kube::client::{Client, Preconditions};
 use configmonitor_operator::kube::error::Error;
 use configmonitor_operator::kube::list::Selection;
-use configmonitor_operator::kube::objects::{DataObject, Pod, PodIdentity, Workload};
+use configmonitor_operator::kube::objects::{DataObject, PodIdentity, Workload};
 use configmonitor_operator::kube::transport::KubectlProxy;
 use configmonitor_operator::kube::{CONFIG_MAPS, PODS, Resource, ResourceVersion, Uid};
+use configmonitor_operator::monitor::pod::Pod;
 use configmonitor_operator::monitor::spec::Spec;
 use configmonitor_operator::monitor::{CONFIG_MONITORS, ConfigMonitor};
 use fastrand::Rng;
@@ -224,7 +225,7 @@ impl Side {
                     let permit = self.client.deletion_permit().await?;
                     self.client.patch_pod(&permit, name, &patch).await
                 });
-                format!("{} {}", outcome(answer.map(|pod| pod.gone_by.is_some())), self.controller_of(name))
+                format!("{} {}", outcome(answer.map(|pod: Pod| pod.gone_by.is_some())), self.controller_of(name))
             }
             Call::PutStatus { version, uid, generation } => {
                 let monitor = self.monitor();

@@ -15,9 +15,10 @@ use crate::kube::client::Client;
 use crate::kube::error::Error;
 use crate::kube::labels::LabelSelector;
 use crate::kube::list::Selection;
-use crate::kube::objects::{LabelledPod, Labels, Owner, Pod, WholePod};
+use crate::kube::objects::{Labels, Owner};
 use crate::kube::watch::{Event, watch_from};
 use crate::kube::{ResourceVersion, ServerTime, Uid};
+use crate::monitor::pod::{LabelledPod, Pod, WholePod};
 use crate::monitor::restart::plan::{Referrers, Scope};
 
 /// A listener that is more events behind must list again.
@@ -120,7 +121,7 @@ impl Listing {
         };
         let mut referrers = Referrers::default();
         let list = if scope.is_empty() {
-            let take = |LabelledPod { pod, labels }: LabelledPod| take(pod, &labels);
+            let take = |LabelledPod { pod, labels, .. }: LabelledPod| take(pod, &labels);
             client.list(&selection, None, take).await?
         } else {
             let take = |WholePod { pod, labels, spec }: WholePod| {
@@ -178,7 +179,7 @@ impl Listener {
             let Feed { client, selection, last, from, .. } = &*self.feed;
             let open = || -> PodEvents { Box::pin(watch_from(client.clone(), selection.clone(), from.clone())) };
             let event = match watch.get_or_insert_with(open).next().await {
-                Some(Ok(Event::Applied(Ok(LabelledPod { pod, labels })))) => {
+                Some(Ok(Event::Applied(Ok(LabelledPod { pod, labels, .. })))) => {
                     PodEvent::Applied(Arc::new(Pod { goes_last: goes_last(last.as_ref(), &labels), ..pod }))
                 }
                 Some(Ok(Event::Deleted(Ok(LabelledPod { pod, .. })))) => PodEvent::Deleted(pod.uid),

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::kube::ServerTime;
-use crate::kube::objects::{Owner, Pod};
+use crate::kube::objects::Owner;
+use crate::monitor::pod::Pod;
 use crate::monitor::spec::{MaxUnavailable, PodCount};
 
 /// The pods of one owner, counted.

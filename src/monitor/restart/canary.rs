@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use super::SKEW;
-use crate::kube::objects::Pod;
 use crate::kube::{ServerTime, Uid};
+use crate::monitor::pod::Pod;
 use crate::monitor::spec::CanaryPolicy;
 use crate::monitor::status::{Canary, CanaryState};
 

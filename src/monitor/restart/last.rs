@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::standing::Undeleted;
 use crate::kube::Uid;
-use crate::kube::objects::Pod;
+use crate::monitor::pod::Pod;
 
 /// The old pods that may not go yet.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -8,9 +8,10 @@ use serde_json::value::RawValue;
 use strum::IntoStaticStr;
 
 use super::{SKEW, SLACK};
-use crate::kube::objects::{Owner, Pod};
+use crate::kube::objects::Owner;
 use crate::kube::references::References;
 use crate::kube::{ResourceVersion, ServerTime, Uid};
+use crate::monitor::pod::Pod;
 use crate::monitor::source::SourceName;
 use crate::monitor::spec::{PodScope, Policy, UnmanagedPods};
 use crate::monitor::status::{Change, Request, Restart};

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::kube::error::{Cause, Error};
-use crate::kube::objects::Pod;
 use crate::kube::{ServerTime, Uid};
+use crate::monitor::pod::Pod;
 use crate::monitor::report::{Progress, Situation};
 use crate::monitor::spec::{DeletionPolicy, Policy};
 use crate::monitor::status::Begun;

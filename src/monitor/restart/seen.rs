@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::kube::objects::Pod;
 use crate::kube::{ServerTime, Uid};
+use crate::monitor::pod::Pod;
 
 /// A pod that is ready since a time that is later than its list by more than this has a node whose clock is fast: all
 /// times are whole seconds.

@@ -11,8 +11,9 @@ use super::plan::{AtStart, Plan, Snapshot, exempt};
 use super::seen::View;
 use super::surge::{Deployments, Obstacle, Surge, Way};
 use super::{SKEW, SLACK};
-use crate::kube::objects::{Owner, Pod};
+use crate::kube::objects::Owner;
 use crate::kube::{Resource, ServerTime, Uid};
+use crate::monitor::pod::Pod;
 use crate::monitor::spec::Policy;
 use crate::monitor::status::CanaryState;
 

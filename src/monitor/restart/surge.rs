@@ -12,10 +12,8 @@ use strum::IntoStaticStr;
 use super::budget::is_available;
 use super::plan::Plan;
 use super::standing::{OwnerStates, Sight};
-use crate::kube::objects::{
-    DELETION_COST, DEPLOYMENTS, HANDED_OVER, HANDED_OVER_BY, HANDED_OVER_FROM, HandedOver, LOWEST_COST, Owner, Pod,
-    REPLICA_SETS,
-};
+use crate::kube::objects::{DEPLOYMENTS, Owner, REPLICA_SETS};
+use crate::monitor::pod::{DELETION_COST, HANDED_OVER, HANDED_OVER_BY, HANDED_OVER_FROM, HandedOver, LOWEST_COST, Pod};
 use crate::monitor::spec::Policy;
 
 /// The Deployments of the pods, as last read. One that is gone is missing.

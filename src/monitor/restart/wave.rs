@@ -8,8 +8,9 @@ use std::time::Duration;
 
 use super::standing::Undeleted;
 use crate::kube::error::{Cause, Error};
-use crate::kube::objects::{Owner, Pod};
+use crate::kube::objects::Owner;
 use crate::kube::{ResourceVersion, ServerTime, Uid};
+use crate::monitor::pod::Pod;
 use crate::monitor::spec::{DeletionPolicy, Policy};
 
 /// A wave ends when this many pods were refused for the same kind of reason: the others would be refused as well.

@@ -5,8 +5,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::Machine;
-use crate::kube::objects::{Owner, Pod};
+use crate::kube::objects::Owner;
 use crate::kube::{ServerTime, Uid};
+use crate::monitor::pod::Pod;
 use crate::monitor::restart::standing::{OwnerQuery, OwnerStates};
 use crate::monitor::restart::surge::{self, Deployments};
 use crate::monitor::status::{Canary, CanaryState};

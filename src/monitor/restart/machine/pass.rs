@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use super::{Asked, Basis, Do, Machine, Pass, PassEnd, Phase};
 use crate::kube::error::{Cause, Error};
-use crate::kube::objects::{Owner, Pod};
+use crate::kube::objects::Owner;
 use crate::kube::{ServerTime, Uid};
+use crate::monitor::pod::Pod;
 use crate::monitor::restart::Now;
 use crate::monitor::restart::progress::Refusal;
 use crate::monitor::restart::standing::{Move, Standing};

@@ -10,8 +10,8 @@ use serde_json::value::RawValue;
 
 use super::state;
 use crate::kube::Uid;
-use crate::kube::objects::Pod;
 use crate::monitor::decide::{Content, Decision, Look, Moment, decide};
+use crate::monitor::pod::Pod;
 use crate::monitor::restart::Now;
 use crate::monitor::restart::machine::{Do, Machine, News};
 use crate::monitor::restart::plan::{Plan, Suspects};

@@ -7,8 +7,8 @@ use super::{
     READ, canary_policy, change, created, listed, planned, pod, policy, restart, restart_of, server, spec, state, web,
 };
 use crate::kube::error::Cause;
-use crate::kube::objects::Pod;
 use crate::kube::{Action, PODS};
+use crate::monitor::pod::Pod;
 use crate::monitor::restart::Now;
 use crate::monitor::restart::machine::{Do, Machine, News, Report};
 use crate::monitor::restart::plan::Exempt;

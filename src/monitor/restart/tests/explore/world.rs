@@ -5,8 +5,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::super::{READ, owner, pod};
-use crate::kube::objects::{HandedOver, Owner, Pod};
+use crate::kube::objects::Owner;
 use crate::kube::{ResourceVersion, ServerTime, Uid};
+use crate::monitor::pod::{HandedOver, Pod};
 use crate::monitor::restart::Now;
 use crate::monitor::restart::machine::News;
 
