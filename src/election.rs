@@ -5,6 +5,7 @@
 
 mod candidate;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -17,6 +18,7 @@ use crate::kube::client::Client;
 use crate::kube::error::{Cause, Error};
 use crate::kube::faults::Faults;
 use crate::kube::{Action, LEASES};
+use crate::metrics::Metrics;
 
 /// Timeout of a request about the Lease. It leaves time for another request before the deadline.
 const TIMEOUT: Duration = Duration::from_secs(5);
@@ -25,6 +27,7 @@ const RELEASE_TIMEOUT: Duration = Duration::from_secs(1);
 
 pub(crate) struct Election {
     client: Client,
+    metrics: Arc<Metrics>,
     candidate: Candidate,
     faults: Faults,
     /// The leader in the last log line.
@@ -34,9 +37,9 @@ pub(crate) struct Election {
 impl Election {
     /// Takes part in the election in the namespace of `client`. No other requests may use `client`, as they could delay
     /// those about the Lease.
-    pub(crate) fn new(client: Client, identity: String) -> Self {
-        client.metrics().set_leader(false);
-        Self { client, candidate: Candidate::new(identity), faults: Faults::default(), logged: None }
+    pub(crate) fn new(client: Client, metrics: Arc<Metrics>, identity: String) -> Self {
+        metrics.set_leader(false);
+        Self { client, metrics, candidate: Candidate::new(identity), faults: Faults::default(), logged: None }
     }
 
     /// Takes part until `shutdown` is cancelled. Cancels `elected` when this process becomes the leader. On shutdown, a
@@ -52,7 +55,7 @@ impl Election {
             Some(loss) => {
                 error!(error = %loss, "leadership lost: shutting down");
                 shutdown.cancel();
-                self.client.metrics().set_leader(false);
+                self.metrics.set_leader(false);
                 End::LeadershipLost
             }
             None => {
@@ -89,7 +92,7 @@ impl Election {
             }
             if self.candidate.is_leader() {
                 elected.cancel();
-                self.client.metrics().set_leader(true);
+                self.metrics.set_leader(true);
             }
             // After the deadline the next request fails at once, and the Lease is lost.
             tokio::time::sleep_until(self.by_deadline(delay.unwrap_or(RETRY_PERIOD))).await;

@@ -58,8 +58,8 @@ pub async fn run(options: Options, shutdown: CancellationToken) -> Result<End, B
     let election = match candidacy {
         Some((namespace, identity)) => {
             let (transport, base) = KubectlProxy::at(proxy_url.clone())?;
-            let client = Client::new(Box::new(transport), base, 1, 1, Arc::clone(&metrics), CancellationToken::new());
-            Some(Election::new(client.within(&namespace), identity))
+            let client = Client::new(Box::new(transport), base, 1, 1, metrics.clone(), CancellationToken::new());
+            Some(Election::new(client.within(&namespace), Arc::clone(&metrics), identity))
         }
         None => {
             elected.cancel();
@@ -68,9 +68,10 @@ pub async fn run(options: Options, shutdown: CancellationToken) -> Result<End, B
     };
     let (requests, deletions) = (request_concurrency.get().into(), delete_concurrency.get().into());
     let (transport, base) = KubectlProxy::at(proxy_url)?;
-    let client = Client::new(Box::new(transport), base, requests, deletions, Arc::clone(&metrics), shutdown.clone());
+    let client = Client::new(Box::new(transport), base, requests, deletions, metrics.clone(), shutdown.clone());
     let excluded = Arc::new(options.discover_exclude.into_iter().collect());
-    let settings = Settings { own_pod: pod_uid.as_deref().map(Uid::from), surges: surge, excluded };
+    let settings =
+        Settings { own_pod: pod_uid.as_deref().map(Uid::from), surges: surge, excluded, metrics: Arc::clone(&metrics) };
     let (synced, receiver) = watch::channel(Synced::default());
     let work = async {
         controller::run(client, namespaces, settings, &synced, elected.clone()).await;

@@ -12,7 +12,6 @@ use configmonitor_operator::kube::client::Client;
 use configmonitor_operator::kube::list::Selection;
 use configmonitor_operator::kube::transport::{KubectlProxy, Transport};
 use configmonitor_operator::kube::{PODS, Uid};
-use configmonitor_operator::metrics::Metrics;
 use configmonitor_operator::monitor::pod::Pod;
 use reqwest::Url;
 use tempfile::TempDir;
@@ -85,8 +84,8 @@ impl Ambassador {
                 let url = url.as_str().replacen("file", "unix", 1).parse().map_err(Failure::failed)?;
                 let (transport, base) = KubectlProxy::at(url).map_err(Failure::failed)?;
                 let transport: Arc<dyn Transport> = Arc::new(transport);
-                let (metrics, stop) = (Arc::new(Metrics::new(false)), CancellationToken::new());
-                let client = Client::new(Box::new(Arc::clone(&transport)), base.clone(), REQUESTS, 1, metrics, stop);
+                let (meter, stop) = (Arc::new(()), CancellationToken::new());
+                let client = Client::new(Box::new(Arc::clone(&transport)), base.clone(), REQUESTS, 1, meter, stop);
                 return Ok(Self { client, transport, base, namespace, _proxy: proxy, _folder: folder });
             }
         }

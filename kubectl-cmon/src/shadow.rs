@@ -12,7 +12,6 @@ use configmonitor_operator::controller::{self, Namespaces, Settings, Synced};
 use configmonitor_operator::kube::client::Client;
 use configmonitor_operator::kube::transport::{Request, Response, Transport};
 use configmonitor_operator::kube::{ServerTime, Uid};
-use configmonitor_operator::metrics::Metrics;
 use configmonitor_operator::monitor::pod::{HANDED_OVER, SELECTS_HANDED_OVER};
 use configmonitor_operator::options::DISCOVER_EXCLUDE;
 use futures_util::future::BoxFuture;
@@ -108,12 +107,12 @@ pub(crate) async fn play(inner: Arc<dyn Transport>, base: Url, premise: Premise)
     let state = Arc::new(Mutex::new(state));
     let shadow = Shadow { inner, state: Arc::clone(&state) };
     let stop = CancellationToken::new();
-    let client = Client::new(Box::new(shadow), base, REQUESTS, REQUESTS, Arc::new(Metrics::new(false)), stop.clone());
+    let client = Client::new(Box::new(shadow), base, REQUESTS, REQUESTS, Arc::new(()), stop.clone());
     let (synced, elected) = (watch::channel(Synced::default()).0, CancellationToken::new());
     elected.cancel();
     // The flags of the operator are not known.
     let excluded = DISCOVER_EXCLUDE.split(',').map(Arc::from).collect();
-    let settings = Settings { own_pod, surges: true, excluded: Arc::new(excluded) };
+    let settings = Settings { own_pod, surges: true, excluded: Arc::new(excluded), ..Settings::default() };
     let run = controller::run(client, Namespaces::Named(vec![namespace]), settings, &synced, elected);
     let end = async {
         at_rest(&state).await;

@@ -32,7 +32,7 @@ pub(crate) struct Context {
 impl Context {
     pub(crate) fn new(shared: Arc<Shared>, name: Arc<str>, uid: Uid) -> Self {
         let client = shared.client.clone();
-        let tally = Tally::of(client.metrics(), client.namespace(), &name);
+        let tally = Tally::of(&shared.settings.metrics, client.namespace(), &name);
         Self { client, shared, name, uid, tally }
     }
 

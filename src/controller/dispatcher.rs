@@ -284,9 +284,9 @@ impl Dispatcher {
     fn state(&mut self, name: &Arc<str>) -> &mut NamespaceState {
         let no_secrets = self.no_secrets(Some(name));
         let make = || {
-            let Settings { own_pod, surges, excluded } = self.settings.clone();
-            let shared = Shared::new(self.client.within(name), own_pod, surges, Arc::clone(&self.limits));
-            NamespaceState { index: Index::new(excluded, no_secrets), shared: Arc::new(shared) }
+            let index = Index::new(Arc::clone(&self.settings.excluded), no_secrets);
+            let shared = Shared::new(self.client.within(name), self.settings.clone(), Arc::clone(&self.limits));
+            NamespaceState { index, shared: Arc::new(shared) }
         };
         self.by_name.entry(Arc::clone(name)).or_insert_with(make)
     }

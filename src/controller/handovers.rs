@@ -109,7 +109,7 @@ pub(crate) async fn run(shared: Arc<Shared>, stop: CancellationToken) {
         }
     };
     stop.run_until_cancelled(work).await;
-    client.metrics().set_handed_over(client.namespace(), 0, None);
+    shared.settings.metrics.set_handed_over(client.namespace(), 0, None);
 }
 
 async fn look_after(shared: &Shared, client: &Client) {
@@ -148,7 +148,7 @@ async fn settle(shared: &Shared, client: &Client) -> Result<bool, Error> {
     let selection = Selection { resource: PODS, labels, fields: None, metadata_only: false };
     // Whoever may label pods may label many, and write much into them.
     let keep = |WholePod { pod, labels, spec }: WholePod| {
-        let is_own = shared.own_pod.as_ref() == Some(&pod.uid);
+        let is_own = shared.settings.own_pod.as_ref() == Some(&pod.uid);
         let is_one = pod.handed_over.is_some() && pod.gone_by.is_none() && !is_own;
         is_one.then(|| HandedOverPod { pod, labels: labels.up_to(MAX_LABELS), referred: few_referred(spec.as_deref()) })
     };
@@ -179,7 +179,7 @@ async fn settle(shared: &Shared, client: &Client) -> Result<bool, Error> {
             Err(error) => failure = Some(error),
         }
     }
-    client.metrics().set_handed_over(client.namespace(), left, oldest.filter(|_| left > 0));
+    shared.settings.metrics.set_handed_over(client.namespace(), left, oldest.filter(|_| left > 0));
     failure.map_or(Ok(left > 0), Err)
 }
 

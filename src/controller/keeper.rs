@@ -212,6 +212,7 @@ mod tests {
     use tokio_util::sync::CancellationToken;
 
     use super::*;
+    use crate::controller::Settings;
     use crate::controller::limits::Limits;
     use crate::controller::shared::Shared;
     use crate::kube::client::Client;
@@ -219,7 +220,7 @@ mod tests {
     #[tokio::test]
     async fn a_keeper_of_a_standby_ends_with_its_config_monitor() {
         let limits = Arc::new(Limits::new(CancellationToken::new()));
-        let shared = Arc::new(Shared::new(Client::unconnected(), None, false, limits));
+        let shared = Arc::new(Shared::new(Client::unconnected(), Settings::default(), limits));
         let (latest, receiver) = watch::channel(Latest::default());
         let context = Context::new(shared, "web".into(), "uid".into());
         let mut keeper = Box::pin(unconstrained(Box::new(Keeper::new(context, Memory::default(), receiver)).run()));

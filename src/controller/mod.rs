@@ -45,6 +45,7 @@ use self::watches::{Scope, Update, Watches};
 use crate::kube::Uid;
 use crate::kube::client::Client;
 use crate::kube::watch::Event;
+use crate::metrics::Metrics;
 use crate::monitor::ConfigMonitor;
 
 /// The time that keepers have to finish their requests when the operator stops.
@@ -131,8 +132,8 @@ struct Handle {
     latest: watch::Sender<Latest>,
 }
 
-/// What the flags say about the ConfigMonitors of all namespaces.
-#[derive(Clone, Debug, Default)]
+/// What the ConfigMonitors of all namespaces have in common.
+#[derive(Clone, Default)]
 pub struct Settings {
     /// The operator's own pod, which is never deleted.
     pub own_pod: Option<Uid>,
@@ -140,6 +141,8 @@ pub struct Settings {
     pub surges: bool,
     /// The names of objects that are never discovered.
     pub excluded: Arc<BTreeSet<Arc<str>>>,
+    /// What counts their restarts.
+    pub metrics: Arc<Metrics>,
 }
 
 /// Runs until the client is stopped, and reports the state of the watches in `synced`. Until `elected` is cancelled,

@@ -118,11 +118,13 @@ mod tests {
     use tokio_util::sync::CancellationToken;
 
     use super::*;
+    use crate::controller::Settings;
     use crate::controller::limits::Limits;
     use crate::kube::client::Client;
 
     fn shared() -> Shared {
-        Shared::new(Client::unconnected(), None, false, Arc::new(Limits::new(CancellationToken::new())))
+        let limits = Limits::new(CancellationToken::new());
+        Shared::new(Client::unconnected(), Settings::default(), Arc::new(limits))
     }
 
     /// After a restore from backup the record is of an earlier generation until the watch shows it, too.

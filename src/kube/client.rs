@@ -17,10 +17,10 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::error::{Cause, Error};
+use super::meter::{Exchange, Meter};
 use super::objects::position;
 use super::transport::{Body, Request, Response, Transport};
 use super::{Action, PODS, Resource, ResourceVersion, ServerTime, Uid};
-use crate::metrics::Metrics;
 
 /// Timeout of a request that reads.
 pub(super) const TIMEOUT: Duration = Duration::from_secs(30);
@@ -58,7 +58,7 @@ struct ClientState {
     /// The shares in use, by namespace.
     shares: Mutex<BTreeMap<Arc<str>, Weak<Limits>>>,
     clock: Mutex<Option<Clock>>,
-    metrics: Arc<Metrics>,
+    meter: Arc<dyn Meter>,
 }
 
 /// The time on the API server: a time, and when it was that.
@@ -120,12 +120,12 @@ impl Client {
         base: Url,
         requests: usize,
         deletions: usize,
-        metrics: Arc<Metrics>,
+        meter: Arc<dyn Meter>,
         stop: CancellationToken,
     ) -> Self {
         let limits = Limits::new(requests, deletions, LARGE_AT_ONCE);
         let (shares, clock) = (Mutex::default(), Mutex::default());
-        let shared = ClientState { transport, base, limits, shares, clock, metrics };
+        let shared = ClientState { transport, base, limits, shares, clock, meter };
         Self { shared: Arc::new(shared), namespace: None, is_divided: false, share: None, stop }
     }
 
@@ -160,8 +160,8 @@ impl Client {
         &self.stop
     }
 
-    pub(crate) fn metrics(&self) -> &Arc<Metrics> {
-        &self.shared.metrics
+    pub(super) fn meter(&self) -> &dyn Meter {
+        &*self.shared.meter
     }
 
     /// The maximum number of deletions in flight by this handle and its clones.
@@ -414,7 +414,7 @@ impl Client {
     /// Sends a request. Returns the head of a successful answer. Reads any other answer whole and returns the failure.
     /// Gives up at `deadline`.
     pub(super) async fn send(&self, request: Request, deadline: Instant) -> Result<Response, Cause> {
-        let mut exchange = self.shared.metrics.exchange(request.action.verb, request.action.rule());
+        let mut exchange = Exchange::begin(self.meter(), &request.action);
         let sent = Instant::now();
         let answer = tokio::time::timeout_at(deadline, self.shared.transport.send(request)).await;
         let answer = answer.unwrap_or_else(|_| Err("timed out".to_owned()));

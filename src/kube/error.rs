@@ -30,7 +30,8 @@ pub struct Error {
     pub cause: Cause,
 }
 
-/// Why a request failed, and so what its caller can do. Its name without the fields is a label in the metrics.
+/// Why a request failed, and so what its caller can do. Its name without the fields is a reason that
+/// the [`Meter`](super::meter::Meter) receives.
 #[derive(Clone, Debug, PartialEq, Eq, IntoStaticStr, thiserror::Error)]
 pub enum Cause {
     /// No answer, or an answer that is not the API server's: retry. A write may have taken place.

@@ -9,6 +9,7 @@ pub(crate) mod faults;
 pub mod labels;
 mod lines;
 pub mod list;
+pub mod meter;
 pub(crate) mod names;
 pub mod objects;
 pub mod references;

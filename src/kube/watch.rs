@@ -3,6 +3,7 @@
 //!
 //! Never gives up, and never decides what an object means.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::Stream;
@@ -16,9 +17,9 @@ use super::error::{Cause, Error};
 use super::faults::Faults;
 use super::lines::Lines;
 use super::list::{NextPage, Selection};
+use super::meter::Pulse;
 use super::objects::{Undecodable, decode};
 use super::{Action, ResourceVersion};
-use crate::metrics::Pulse;
 
 /// Time between two lists. After a restore from backup, a watch from a version of the future stays silent for ever;
 /// only a list shows what has changed.
@@ -66,8 +67,8 @@ struct Watch<T> {
     after_refusal: Duration,
     /// Called with each refusal for a missing right, and with none once the watch works again.
     on_refusal: Box<dyn Fn(Option<Error>) + Send>,
-    /// The watch's last activity in the metrics. None for [`watch_from`].
-    pulse: Option<Pulse>,
+    /// The watch's last activity. None for [`watch_from`].
+    pulse: Option<Arc<Pulse>>,
 }
 
 #[derive(Deserialize)]
@@ -97,7 +98,7 @@ pub fn watch<T: DeserializeOwned>(
     after_refusal: Duration,
     on_refusal: impl Fn(Option<Error>) + Send + 'static,
 ) -> impl Stream<Item = Event<T>> {
-    let pulse = Some(Pulse::of(client.metrics(), of.resource.plural));
+    let pulse = Some(Pulse::of(client.meter(), of.resource.plural));
     let watch =
         Watch { after_refusal, on_refusal: Box::new(on_refusal), pulse, ..Watch::new(client, of, State::Start) };
     futures_util::stream::unfold(watch, |mut watch| async move {
@@ -157,7 +158,7 @@ impl<T: DeserializeOwned> Watch<T> {
             State::Start => (State::Page(None), Ok(Some(Event::Reset))),
             State::Page(next) => match self.client.page(&self.of, next.as_ref()).await {
                 Ok(page) => {
-                    self.pulse.iter().for_each(Pulse::beat);
+                    self.pulse.iter().for_each(|pulse| pulse.beat());
                     if next.is_none() {
                         self.listed = Instant::now();
                     }
@@ -208,7 +209,7 @@ impl<T: DeserializeOwned> Watch<T> {
                 match line {
                     Ok(Some(line)) => match read(&line) {
                         Ok((at, event)) => {
-                            self.pulse.iter().for_each(Pulse::beat);
+                            self.pulse.iter().for_each(|pulse| pulse.beat());
                             *version = at;
                             return Ok(event);
                         }
@@ -249,7 +250,7 @@ impl<T: DeserializeOwned> Watch<T> {
     }
 
     fn count_restart(&self, reason: &'static str) {
-        self.client.metrics().watch_restarted(self.of.resource.plural, reason);
+        self.client.meter().watch_restarted(self.of.resource.plural, reason);
     }
 }
 
@@ -279,7 +280,7 @@ mod tests {
     use futures_util::future::BoxFuture;
     use futures_util::{FutureExt, StreamExt};
     use proptest::prelude::*;
-    use std::sync::{Arc, Mutex};
+    use std::sync::Mutex;
     use tokio_util::sync::CancellationToken;
 
     fn read_text(line: &str) -> Result<(ResourceVersion, Option<Event<MetadataOnly>>), Cause> {
@@ -329,7 +330,7 @@ mod tests {
             "http://proxy".parse().expect("a URL"),
             1,
             1,
-            Arc::default(),
+            Arc::new(()),
             CancellationToken::new(),
         );
         let of = Selection { resource: SECRETS, labels: None, fields: None, metadata_only: true };

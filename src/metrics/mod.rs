@@ -10,7 +10,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
@@ -20,6 +20,7 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Metric, Registry};
 
 use crate::kube::ServerTime;
+use crate::kube::meter::{Meter, Pulse};
 
 /// The media type of [`Metrics::text`].
 pub(crate) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -73,7 +74,7 @@ pub struct Metrics {
     /// By namespace, how many pods are handed over, and since when the first of them is.
     of_namespaces: Mutex<BTreeMap<Arc<str>, (usize, ServerTime)>>,
     /// The resource and the last activity of each open watch.
-    watches: Mutex<Vec<(&'static str, Weak<AtomicU64>)>>,
+    watches: Mutex<Vec<(&'static str, Weak<Pulse>)>>,
 }
 
 /// The state of a ConfigMonitor as the gauges show it.
@@ -91,19 +92,6 @@ pub(crate) struct MonitorState {
 pub(crate) struct Tally {
     metrics: Arc<Metrics>,
     key: Key,
-}
-
-/// The last activity of one watch, in milliseconds since the Unix epoch. Counts until this value is dropped.
-pub(crate) struct Pulse(Arc<AtomicU64>);
-
-/// A request in flight. Dropping this value counts the request.
-pub(crate) struct Exchange<'a> {
-    metrics: &'a Metrics,
-    verb: &'static str,
-    resource: String,
-    started: tokio::time::Instant,
-    /// The label `code`.
-    code: Cow<'static, str>,
 }
 
 impl Default for Metrics {
@@ -299,7 +287,7 @@ impl Metrics {
             let Some(last) = last.upgrade() else { continue };
             let labels = [("resource", (*resource).into())];
             let oldest = self.watch_activity.get(&labels).map_or(f64::INFINITY, |oldest| oldest.get());
-            let last = Duration::from_millis(last.load(Ordering::Relaxed)).as_secs_f64();
+            let last = Duration::from_millis(last.0.load(Ordering::Relaxed)).as_secs_f64();
             self.watch_activity.get_or_create(&labels).set(last.min(oldest));
         }
     }
@@ -312,53 +300,27 @@ impl Metrics {
         self.is_leader.set(is_leader.into());
     }
 
-    /// Starts to measure a request. Without a call of [`Exchange::ended`] it counts as canceled.
-    pub(crate) fn exchange(&self, verb: &'static str, resource: String) -> Exchange<'_> {
-        Exchange { metrics: self, verb, resource, started: tokio::time::Instant::now(), code: "canceled".into() }
-    }
-
-    /// Counts a watch that is opened again or listed again.
-    pub(crate) fn watch_restarted(&self, resource: &'static str, reason: &'static str) {
-        self.watch_restarts.get_or_create(&[("resource", resource.into()), ("reason", reason.into())]).inc();
-    }
-
     pub(crate) fn status_conflict(&self) {
         self.status_conflicts.inc();
     }
 }
 
-impl Pulse {
-    /// The record of a watch on this resource, which is active now.
-    pub(crate) fn of(metrics: &Metrics, resource: &'static str) -> Self {
-        let pulse = Self(Arc::default());
-        pulse.beat();
-        let mut watches = lock(&metrics.watches);
+impl Meter for Metrics {
+    fn requested(&self, verb: &'static str, resource: String, code: Cow<'static, str>, after: Duration) {
+        let (verb, resource) = (("verb", verb.into()), ("resource", resource.into()));
+        let duration = self.request_duration.get_or_create(&[verb.clone(), resource.clone()]);
+        duration.observe(after.as_secs_f64());
+        self.requests.get_or_create(&[verb, resource, ("code", code)]).inc();
+    }
+
+    fn watch_opened(&self, resource: &'static str, pulse: &Arc<Pulse>) {
+        let mut watches = lock(&self.watches);
         watches.retain(|(_, last)| last.strong_count() > 0);
-        watches.push((resource, Arc::downgrade(&pulse.0)));
-        pulse
+        watches.push((resource, Arc::downgrade(pulse)));
     }
 
-    /// Records activity: a page of a list, an event or a bookmark.
-    pub(crate) fn beat(&self) {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        self.0.store(now.as_millis() as u64, Ordering::Relaxed);
-    }
-}
-
-impl Exchange<'_> {
-    /// Sets the label `code` to the status code, or to `none` if there was no answer.
-    pub(crate) fn ended(&mut self, code: Option<u16>) {
-        self.code = code.map_or("none".into(), |code| code.to_string().into());
-    }
-}
-
-impl Drop for Exchange<'_> {
-    fn drop(&mut self) {
-        let (verb, resource) = (("verb", self.verb.into()), ("resource", std::mem::take(&mut self.resource).into()));
-        let code = ("code", std::mem::take(&mut self.code));
-        let duration = self.metrics.request_duration.get_or_create(&[verb.clone(), resource.clone()]);
-        duration.observe(self.started.elapsed().as_secs_f64());
-        self.metrics.requests.get_or_create(&[verb, resource, code]).inc();
+    fn watch_restarted(&self, resource: &'static str, reason: &'static str) {
+        self.watch_restarts.get_or_create(&[("resource", resource.into()), ("reason", reason.into())]).inc();
     }
 }
 
@@ -442,6 +404,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::kube::meter::Exchange;
+    use crate::kube::{Action, PODS};
     use crate::monitor::reason::{Holds, Reason};
 
     fn tally(metrics: &Arc<Metrics>, name: &str) -> Tally {
@@ -580,10 +544,10 @@ mod tests {
 
     #[test]
     fn a_request_without_an_answer_is_counted_too() {
-        let metrics = Metrics::new(false);
-        metrics.exchange("list", "pods".to_owned()).ended(Some(200));
-        metrics.exchange("list", "pods".to_owned()).ended(None);
-        drop(metrics.exchange("list", "pods".to_owned()));
+        let (metrics, action) = (Metrics::new(false), Action::new("list", PODS));
+        Exchange::begin(&metrics, &action).ended(Some(200));
+        Exchange::begin(&metrics, &action).ended(None);
+        drop(Exchange::begin(&metrics, &action));
         assert_eq!(
             lines_of(&metrics, "configmonitor_api_requests_total"),
             [
@@ -597,7 +561,7 @@ mod tests {
     #[test]
     fn of_several_watches_the_one_that_has_been_silent_for_longest_counts() {
         let metrics = Arc::new(Metrics::new(false));
-        let watches = [Pulse::of(&metrics, "secrets"), Pulse::of(&metrics, "secrets")];
+        let watches = [Pulse::of(&*metrics, "secrets"), Pulse::of(&*metrics, "secrets")];
         watches.iter().for_each(|watch| watch.0.store(5000, Ordering::Relaxed));
         let name = "configmonitor_watch_last_activity_timestamp_seconds";
         let oldest = format!("{name}{{resource=\"secrets\"}} 5.0");
@@ -630,10 +594,10 @@ mod tests {
         set(&mut one, Reason::QuietPeriod, Some(ServerTime::from_second(9)));
         let mut other = tally(&metrics, "other");
         set(&mut other, Reason::Forbidden, None);
-        drop(metrics.exchange("list", "pods".to_owned()));
+        drop(Exchange::begin(&*metrics, &Action::new("list", PODS)));
         metrics.watch_restarted("pods", "Ended");
         metrics.set_handed_over("shop", 1, Some(ServerTime::from_second(9)));
-        let _watch = Pulse::of(&metrics, "secrets");
+        let _watch = Pulse::of(&*metrics, "secrets");
         let (text, mut rows) = (metrics.text(true), Vec::new());
         for line in text.lines().filter_map(|line| line.strip_prefix("# HELP ")) {
             let (name, help) = line.split_once(' ').expect("a help");

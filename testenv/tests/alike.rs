@@ -368,7 +368,7 @@ impl Simulated {
         let cluster = Cluster::new(ClusterState::new(vec![spec()], setting, Network::new(1, 500, 4)));
         let server = runtime.block_on(Server::start(&cluster, Process::First)).unwrap();
         let (transport, base) = (Box::new(KubectlProxy::new().unwrap()), server.url().parse().unwrap());
-        let client = Client::new(transport, base, 32, 4, Arc::default(), CancellationToken::new());
+        let client = Client::new(transport, base, 32, 4, Arc::new(()), CancellationToken::new());
         let side = Side::new(runtime, client.within(&NAMESPACE.into()));
         Self { side, cluster, _server: server }
     }
@@ -442,7 +442,7 @@ impl Real {
         });
         let transport = Box::new(KubectlProxy::new().unwrap());
         let base = proxy.url().parse().unwrap();
-        let client = Client::new(transport, base, 32, 4, Arc::default(), CancellationToken::new());
+        let client = Client::new(transport, base, 32, 4, Arc::new(()), CancellationToken::new());
         let client = client.within(&fixture.namespace.as_str().into());
         Self { side: Side::new(runtime, client), fixture, _proxy: proxy, _control_plane: control_plane }
     }

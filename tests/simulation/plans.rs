@@ -8,7 +8,6 @@ use configmonitor_operator::kube::CONFIG_MAPS;
 use configmonitor_operator::kube::client::Client;
 use configmonitor_operator::kube::list::Selection;
 use configmonitor_operator::kube::transport::Transport;
-use configmonitor_operator::metrics::Metrics;
 use configmonitor_operator::monitor::CONFIG_MONITORS;
 use fastrand::Rng;
 use kubectl_cmon::plan::look_ahead;
@@ -85,9 +84,14 @@ async fn planned(cluster: &Arc<Cluster>, foreseen: Foreseen) -> (Vec<String>, Ve
     let life = cluster.state().network.begin_life(Process::Second);
     let transport: Arc<dyn Transport> = Arc::new(Connection { cluster: Arc::clone(cluster), life });
     let base = "http://api".parse().unwrap();
-    let metrics: Arc<Metrics> = Arc::default();
-    let client =
-        Client::new(Box::new(Arc::clone(&transport)), Clone::clone(&base), 1, 1, metrics, CancellationToken::new());
+    let client = Client::new(
+        Box::new(Arc::clone(&transport)),
+        Clone::clone(&base),
+        1,
+        1,
+        Arc::new(()),
+        CancellationToken::new(),
+    );
     let all = Selection { resource: CONFIG_MONITORS, labels: None, fields: None, metadata_only: false };
     let client = client.within(&NAMESPACE.into());
     let mut listed = client.list(&all, None, |monitor: Value| monitor).await.unwrap();

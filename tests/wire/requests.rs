@@ -27,8 +27,7 @@ pub(crate) fn client(server: &Server) -> Client {
 
 fn limited_client(url: &str, requests: usize, deletions: usize) -> Client {
     let proxy = Box::new(KubectlProxy::new().unwrap());
-    let client =
-        Client::new(proxy, url.parse().unwrap(), requests, deletions, Arc::default(), CancellationToken::new());
+    let client = Client::new(proxy, url.parse().unwrap(), requests, deletions, Arc::new(()), CancellationToken::new());
     client.within(&"default".into())
 }
 

@@ -54,7 +54,7 @@ impl Memory {
             let (ended, skipped) = (status.ended_since(&record.status).cloned(), status.skipped);
             record = record.replace_status(context, status).await.inspect_err(|error| {
                 if matches!(error.cause, Cause::Conflict(_)) {
-                    context.client.metrics().status_conflict();
+                    context.shared.settings.metrics.status_conflict();
                 }
             })?;
             self.has_written = true;

@@ -62,7 +62,7 @@ impl Drive<'_, '_> {
                     let (states, took) = self.read_owners(queries).await?;
                     News::OwnersRead { states, took }
                 }
-                Do::ReadDeployments(_) if !context.shared.surges => {
+                Do::ReadDeployments(_) if !context.shared.settings.surges => {
                     let needs =
                         "spec.maxSurge needs the Component deploy/surge, or surge.enabled in the chart".to_owned();
                     return Err(Action::new("patch", PODS).failed(Cause::Forbidden(needs)));

@@ -141,7 +141,7 @@ impl Planner<'_> {
     }
 
     fn plan(&self, suspects: &[Suspects], selector: String, pods: &[Arc<Pod>]) -> Plan {
-        Plan::new(self.policy, suspects, selector, pods, self.context.shared.own_pod.as_ref())
+        Plan::new(self.policy, suspects, selector, pods, self.context.shared.settings.own_pod.as_ref())
     }
 
     /// Adds the pods of the lists that a restart names: `None` if the API server has forgotten one.

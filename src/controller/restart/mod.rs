@@ -137,7 +137,7 @@ impl Restarts {
         if plan.is_empty() {
             return self.end_without_pods(step, &plan, &notices, now).await;
         }
-        let machine = Machine::begin(policy, plan, &restart, why, context.shared.own_pod.clone(), now);
+        let machine = Machine::begin(policy, plan, &restart, why, context.shared.settings.own_pod.clone(), now);
         self.begun_at = Some(machine.started_at());
         let mut watched = Watched::new(machine);
         watched.started = notices.first().cloned();
@@ -202,7 +202,7 @@ impl Restarts {
             None => {
                 let planner = Planner { context, policy, snapshots: &mut self.snapshots };
                 let plan = planner.recall(restart, begun).await?;
-                let own_pod = context.shared.own_pod.clone();
+                let own_pod = context.shared.settings.own_pod.clone();
                 let is_own = self.begun_at == Some(begun.started_at);
                 Watched::new(Machine::recall(policy, plan, restart, begun, own_pod, is_own))
             }

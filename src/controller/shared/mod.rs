@@ -16,10 +16,11 @@ pub(crate) use self::selectors::Selected;
 use self::selectors::Selectors;
 use self::sources::Sources;
 pub(crate) use self::sources::{Fetched, Part, SourceInterest, fetch};
+use super::Settings;
 use super::handovers::Handovers;
 use super::limits::{Limits, NamespaceLimits};
+use crate::kube::ResourceVersion;
 use crate::kube::client::Client;
-use crate::kube::{ResourceVersion, Uid};
 use crate::monitor::restart::plan::Snapshot;
 
 /// Lists of the identities of pods, by label selector, each with its version.
@@ -28,8 +29,7 @@ type Identities = Requests<String, (), (ResourceVersion, Arc<Snapshot>)>;
 pub(crate) struct Shared {
     /// A client for the namespace, whose requests do not end with a keeper.
     pub(crate) client: Client,
-    /// The operator's own pod, which is never deleted.
-    pub(crate) own_pod: Option<Uid>,
+    pub(crate) settings: Settings,
     pub(crate) limits: Arc<Limits>,
     pub(crate) namespace_limits: NamespaceLimits,
     pub(crate) sources: Sources,
@@ -37,16 +37,14 @@ pub(crate) struct Shared {
     pub(crate) identities: Identities,
     pub(crate) deletions: Deletions,
     pub(crate) selectors: Selectors,
-    /// Whether pods may be handed over.
-    pub(crate) surges: bool,
     pub(crate) handovers: Handovers,
 }
 
 impl Shared {
-    pub(crate) fn new(client: Client, own_pod: Option<Uid>, surges: bool, limits: Arc<Limits>) -> Self {
+    pub(crate) fn new(client: Client, settings: Settings, limits: Arc<Limits>) -> Self {
         Self {
             client,
-            own_pod,
+            settings,
             limits,
             namespace_limits: NamespaceLimits::default(),
             sources: Sources::default(),
@@ -54,7 +52,6 @@ impl Shared {
             identities: Identities::default(),
             deletions: Deletions::default(),
             selectors: Selectors::default(),
-            surges,
             handovers: Handovers::default(),
         }
     }

@@ -56,7 +56,7 @@ impl Client {
 
     fn of_limits(transport: impl Transport + 'static, requests: usize, deletions: usize) -> Self {
         let base = "http://127.0.0.1:1".parse().expect("a URL");
-        Self::new(Box::new(transport), base, requests, deletions, Arc::default(), CancellationToken::new())
+        Self::new(Box::new(transport), base, requests, deletions, Arc::new(()), CancellationToken::new())
     }
 }
 

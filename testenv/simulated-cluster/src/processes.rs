@@ -45,7 +45,7 @@ pub fn start(cluster: &Arc<Cluster>, process: Process) {
     let base = "http://api".parse().unwrap();
     let metrics: Arc<Metrics> = Arc::default();
     state.network.metrics.push(Arc::clone(&metrics));
-    let client = Client::new(connection, base, REQUESTS, state.network.deletions, metrics, stop.clone());
+    let client = Client::new(connection, base, REQUESTS, state.network.deletions, metrics.clone(), stop.clone());
     let namespaces = match state.network.namespaces {
         Served::One => Namespaces::Named(vec![NAMESPACE.into()]),
         Served::Two => Namespaces::Named(vec![NAMESPACE.into(), EMPTY.into()]),
@@ -55,7 +55,7 @@ pub fn start(cluster: &Arc<Cluster>, process: Process) {
     let surges = state.network.surges;
     let task = tokio::spawn(async move {
         let synced = watch::channel(Synced::default()).0;
-        let settings = Settings { own_pod: Some(OWN_POD.into()), surges, ..Settings::default() };
+        let settings = Settings { own_pod: Some(OWN_POD.into()), surges, metrics, ..Settings::default() };
         controller::run(client, namespaces, settings, &synced, elected).await;
     });
     state.network.running[process as usize] = Some(Running { life, task: task.abort_handle(), stop });
