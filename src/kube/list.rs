@@ -148,7 +148,7 @@ impl Client {
         let opened = tokio::time::timeout_at(deadline, self.send(request, deadline)).await;
         let opened = opened.unwrap_or_else(|_| Err(Cause::Unreachable("timed out".to_owned())));
         let answer = opened.map_err(|cause| action.failed(cause))?;
-        // A keeper that carries out a step does not read its watch on pods, and others would wait for it.
+        // A caller that is busy does not read its watch on pods, and others would wait for it.
         let client = (of.resource != PODS).then(|| self.clone());
         Ok(Lines::new(client, answer.body, Instant::now() + duration + TIMEOUT))
     }

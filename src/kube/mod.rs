@@ -1,6 +1,6 @@
 //! Kubernetes over plain HTTP: the small part of the API that an operator behind `kubectl proxy` needs.
 //!
-//! This module knows nothing of ConfigMonitors.
+//! This module knows nothing of what its callers make of the objects.
 
 pub(crate) mod backoff;
 pub mod client;
