@@ -154,7 +154,7 @@ pub async fn run(
     synced: &watch::Sender<Synced>,
     elected: CancellationToken,
 ) {
-    let client = if namespaces.are_several() { client.divided() } else { client };
+    let client = namespaces.divide(client);
     synced.send_replace(Synced::of(&namespaces.scopes()));
     let mut dispatcher = Dispatcher::new(client.clone(), namespaces, settings, Limits::new(elected));
     let mut watches = Watches::new(client.clone());

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::watches::{Scope, Target, Update};
+use crate::kube::client::Client;
 use crate::kube::names::{is_dns_label, is_label_key, is_label_value};
 use crate::kube::objects::MetadataOnly;
 use crate::kube::unlisted::{Difference, Unlisted};
@@ -112,9 +113,9 @@ impl Namespaces {
         }
     }
 
-    /// Returns whether there may be more than one.
-    pub(super) fn are_several(&self) -> bool {
-        !matches!(self, Self::Named(names) if names.len() == 1)
+    /// Divides the limits of the client among the namespaces. A single one need not leave anything to others.
+    pub(super) fn divide(&self, client: Client) -> Client {
+        if matches!(self, Self::Named(names) if names.len() == 1) { client } else { client.divided() }
     }
 
     pub(super) fn selector(&self) -> Option<&NamespaceSelector> {
@@ -225,6 +226,15 @@ mod tests {
         }
         let none = Namespaces::All { excluded: vec!["*".parse().unwrap()], selector: None };
         assert!(!none.include("default"));
+    }
+
+    #[test]
+    fn one_of_several_namespaces_has_half_of_each_limit_and_a_single_one_has_all() {
+        let (one, other): (Arc<str>, Arc<str>) = ("shop".into(), "billing".into());
+        let of_shop = |namespaces: Namespaces| namespaces.divide(Client::unconnected()).within(&one).max_deletions();
+        assert_eq!(of_shop(Namespaces::Named(vec![Arc::clone(&one)])), 2);
+        assert_eq!(of_shop(Namespaces::Named(vec![Arc::clone(&one), other])), 1);
+        assert_eq!(of_shop(Namespaces::All { excluded: Vec::new(), selector: None }), 1);
     }
 
     #[test]

@@ -51,7 +51,7 @@ impl Transport for Script {
 impl Client {
     /// A client whose requests reach no server.
     pub(crate) fn unconnected() -> Self {
-        Self::of_limits(KubectlProxy::new().expect("a client"), 1, 1)
+        Self::of_limits(KubectlProxy::new().expect("a client"), 2, 2)
     }
 
     fn of_limits(transport: impl Transport + 'static, requests: usize, deletions: usize) -> Self {
@@ -92,6 +92,19 @@ async fn large_answers_are_in_memory_one_of_a_namespace_and_two_of_the_process_a
     script.ends.cancel();
     let (one, others) = tokio::join!(one, others);
     assert_eq!((one, others), (vec![1 << 20; 3], vec![1 << 20; 4]));
+}
+
+#[tokio::test]
+async fn a_client_that_is_not_divided_reads_two_large_answers_of_a_namespace_at_a_time() {
+    let script = Script::default();
+    let client = Client::of_limits(script.clone(), 8, 4).within(&"a".into());
+    let mut reads = join_all((0..3).map(|_| length(&client, "large").boxed()));
+    for _ in 0..10 {
+        assert!((&mut reads).now_or_never().is_none());
+    }
+    assert_eq!((script.requests.load(Ordering::Relaxed), script.begun.load(Ordering::Relaxed)), (3, 2));
+    script.ends.cancel();
+    assert_eq!(reads.await, [1 << 20; 3]);
 }
 
 #[tokio::test]
