@@ -2,8 +2,6 @@
 
 use std::collections::HashMap;
 use std::future::Future;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::{self, JoinHandle};
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
@@ -128,25 +126,6 @@ pub(crate) async fn original(proxy: &str, fixture: &Fixture) -> Result<Contestan
         Ok(())
     })
     .await
-}
-
-/// Starts a client that reads the lines that the operator reads, and discards them. Returns the id of its thread, and its count of lines.
-pub(crate) async fn reader(proxy: &str, fixture: &Fixture) -> Result<(u32, Arc<AtomicUsize>)> {
-    let paths = Paths::of(proxy, fixture);
-    let lines = Arc::new(AtomicUsize::new(0));
-    let (sender, id) = oneshot::channel();
-    let count = Arc::clone(&lines);
-    Contestant::start(async move |ready| {
-        let mut watch = Watch::open(&reqwest::Client::new(), &paths, true).await?;
-        let _ = sender.send(rustix::thread::gettid().as_raw_nonzero().get().cast_unsigned());
-        let _ = ready.send(());
-        while watch.line().await?.is_some() {
-            count.fetch_add(1, Ordering::Relaxed);
-        }
-        Ok(())
-    })
-    .await?;
-    Ok((id.await?, lines))
 }
 
 /// Deletes a pod. A pod that no longer exists counts as deleted.

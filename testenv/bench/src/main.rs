@@ -9,14 +9,10 @@ mod floor;
 mod ground;
 mod memory;
 mod namespaces;
-mod plugin;
-mod polls;
 mod requests;
 mod restarts;
 mod rolling;
-mod scale;
 mod storm;
-mod stream;
 mod table;
 mod usage;
 
@@ -27,8 +23,7 @@ use std::process::ExitCode;
 use anyhow::{Result, ensure};
 use testenv::operator;
 
-const PARTS: [&str; 10] =
-    ["restarts", "rolling", "storm", "stream", "memory", "scale", "namespaces", "polls", "discover", "plugin"];
+const PARTS: [&str; 6] = ["restarts", "rolling", "storm", "memory", "namespaces", "discover"];
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
@@ -58,13 +53,9 @@ async fn run(only: Option<&str>) -> Result<()> {
             "restarts" => restarts::run().await?,
             "rolling" => rolling::run().await?,
             "storm" => storm::run().await?,
-            "stream" => stream::run().await?,
             "memory" => memory::run().await?,
-            "scale" => scale::run().await?,
             "namespaces" => namespaces::run().await?,
-            "polls" => polls::run().await?,
-            "discover" => discover::run().await?,
-            _ => plugin::run().await?,
+            _ => discover::run().await?,
         }
     }
     Ok(())

@@ -1,4 +1,4 @@
-//! Many ConfigMonitors of the same pods: memory, lists, and deletions that nobody needs.
+//! Many objects, and many ConfigMonitors of the same pods: memory, lists, and deletions that nobody needs.
 
 use std::time::Duration;
 
@@ -11,10 +11,17 @@ use tokio::time::sleep;
 
 use crate::audit::{Audit, Request};
 use crate::ground::{
-    self, all_up_to_date, config_map, control_plane, create_all, monitor, rolling_monitor, start_operator,
+    self, all_up_to_date, as_applied, config_map, control_plane, create_all, monitor, one_pod, rolling_monitor, start,
+    start_operator,
 };
 use crate::table;
 use crate::usage::{Usage, mib};
+
+const CONFIG_MAPS: usize = 10_000;
+/// In bytes.
+const SIZE: usize = 10_000;
+/// How many of the ConfigMaps have a ConfigMonitor.
+const OF_EACH: [usize; 2] = [1, CONFIG_MAPS];
 
 const ROLLING_PODS: usize = 5_000;
 const ROLLING_MONITORS: [usize; 2] = [1, 30];
@@ -26,8 +33,38 @@ const MONITORS: usize = 50;
 const PATIENCE: Duration = Duration::from_secs(600);
 
 pub(crate) async fn run() -> Result<()> {
+    many_objects().await?;
     rolling().await?;
     all_at_once().await
+}
+
+async fn many_objects() -> Result<()> {
+    table::title("10,000 ConfigMaps of 10 KB: the first start, with a baseline for each ConfigMonitor");
+    table::head(&[&["ConfigMaps", "ConfigMonitors"], &table::START[..]].concat());
+    for is_applied in [false, true] {
+        let control_plane = control_plane().await?;
+        let fixture = Fixture::new(&control_plane).await;
+        let proxy = start_proxy(&control_plane, &fixture.namespace).await;
+        let config_maps = (0..CONFIG_MAPS).map(|number| {
+            let mut object = config_map(&format!("{NAME}-{number}"), &"x".repeat(SIZE));
+            if is_applied {
+                as_applied(&mut object);
+            }
+            object
+        });
+        create_all(&fixture, "configmaps", config_maps).await?;
+        one_pod(&fixture).await?;
+        let (mut made, list) = (0, fixture.collection("configmonitors"));
+        for monitors in OF_EACH {
+            let names = (made..monitors).map(|number| format!("{NAME}-{number}"));
+            create_all(&fixture, "configmonitors", names.map(|name| monitor(&name, &name, NAME))).await?;
+            made = monitors;
+            let mut row = vec![if is_applied { "applied" } else { "created" }.to_owned(), monitors.to_string()];
+            row.extend(start(|| start_operator(&proxy.url(), &fixture, &[]), &fixture.client, &list).await?);
+            table::row(&row);
+        }
+    }
+    Ok(())
 }
 
 /// A Deployment, its ConfigMap, and ConfigMonitors that all select its pods.

@@ -1,4 +1,4 @@
-//! CPU time, wake-ups and memory of a process, from the kernel (proc(5)).
+//! CPU time and memory of a process, from the kernel (proc(5)).
 
 use std::fs;
 use std::path::Path;
@@ -11,8 +11,6 @@ use testenv::process::status_kib;
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Usage {
     pub(crate) cpu: Duration,
-    /// How often the process went to sleep, which is how often it was woken up.
-    pub(crate) wakeups: u64,
     /// The resident memory, in KiB.
     pub(crate) resident: u64,
     /// The peak of the resident memory, in KiB.
@@ -24,21 +22,15 @@ impl Usage {
         let (resident, peak) = (status_kib(process, "VmRSS")?, status_kib(process, "VmHWM")?);
         let mut usage = Self { resident, peak, ..Self::default() };
         for thread in fs::read_dir(format!("/proc/{process}/task"))? {
-            let thread = thread?.path();
-            usage.cpu += cpu(&thread)?;
-            usage.wakeups += number(&fs::read_to_string(thread.join("status"))?, "voluntary_ctxt_switches:")?;
+            usage.cpu += cpu(&thread?.path())?;
         }
         Ok(usage)
     }
 
     /// Returns what was used since `before`. The memory is the current one.
     pub(crate) fn since(self, before: Self) -> Self {
-        Self { cpu: self.cpu - before.cpu, wakeups: self.wakeups - before.wakeups, ..self }
+        Self { cpu: self.cpu - before.cpu, ..self }
     }
-}
-
-pub(crate) fn cpu_of_thread(process: u32, thread: u32) -> Result<Duration> {
-    cpu(Path::new(&format!("/proc/{process}/task/{thread}")))
 }
 
 fn cpu(thread: &Path) -> Result<Duration> {
@@ -49,10 +41,4 @@ fn cpu(thread: &Path) -> Result<Duration> {
 
 pub(crate) fn mib(kib: u64) -> f64 {
     kib as f64 / 1024.0
-}
-
-fn number(text: &str, name: &str) -> Result<u64> {
-    let value = text.lines().find_map(|line| line.strip_prefix(name));
-    let value = value.and_then(|value| value.split_whitespace().next());
-    Ok(value.with_context(|| format!("no {name}"))?.parse()?)
 }
