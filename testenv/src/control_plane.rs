@@ -1,11 +1,15 @@
 //! The control plane as a whole: start, outages, restore, end.
 
-use std::fs;
+use std::collections::HashMap;
+use std::fs::{self, File};
+use std::io::{Read, Seek, SeekFrom};
 use std::net::TcpListener;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 use anyhow::{Result, ensure};
+use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::binaries::Binaries;
@@ -37,6 +41,7 @@ pub struct ControlPlane {
     etcd: Process,
     admin: Kubectl,
     tokens: AtomicU32,
+    audited: Mutex<Audited>,
     site: Site,
 }
 
@@ -99,6 +104,7 @@ impl ControlPlane {
             etcd,
             admin,
             tokens: AtomicU32::new(0),
+            audited: Mutex::default(),
             site,
         })
     }
@@ -205,6 +211,15 @@ impl ControlPlane {
         Ok(text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect())
     }
 
+    /// Returns the entries of the audit log about this ServiceAccount. Each line of the log is read once, so that many tests may
+    /// ask again and again.
+    pub fn requests_of(&self, user: &str) -> Result<Vec<Value>> {
+        let mut audited = self.audited.lock().unwrap_or_else(PoisonError::into_inner);
+        audited.read(&self.audit_log_file())?;
+        let lines = audited.by_user.get(user).into_iter().flatten();
+        Ok(lines.map(|line| serde_json::from_str(line)).collect::<Result<_, _>>()?)
+    }
+
     pub fn audit_log_file(&self) -> PathBuf {
         self.site.audit_log_file()
     }
@@ -225,6 +240,46 @@ impl ControlPlane {
             client.get("/api/v1/namespaces/default/serviceaccounts/default").await?.ok()
         })
         .await?;
+        Ok(())
+    }
+}
+
+/// How the names of the users begin whose requests [`ControlPlane::requests_of`] returns.
+const SERVICE_ACCOUNT: &str = "system:serviceaccount:";
+
+/// The lines of the audit log so far.
+#[derive(Debug, Default)]
+struct Audited {
+    by_user: HashMap<String, Vec<String>>,
+    /// How many bytes of the file have been read.
+    read: u64,
+}
+
+#[derive(Deserialize)]
+struct AuditedBy {
+    user: User,
+}
+
+#[derive(Deserialize)]
+struct User {
+    username: String,
+}
+
+impl Audited {
+    fn read(&mut self, file: &Path) -> Result<()> {
+        let mut file = File::open(file)?;
+        file.seek(SeekFrom::Start(self.read))?;
+        let mut text = Vec::new();
+        file.read_to_end(&mut text)?;
+        // The last line may be half written.
+        for line in text.split_inclusive(|byte| *byte == b'\n').filter(|line| line.ends_with(b"\n")) {
+            self.read += line.len() as u64;
+            // And so may that of a killed server.
+            let Ok(AuditedBy { user }) = serde_json::from_slice(line) else { continue };
+            if user.username.starts_with(SERVICE_ACCOUNT) {
+                self.by_user.entry(user.username).or_default().push(String::from_utf8_lossy(line).into_owned());
+            }
+        }
         Ok(())
     }
 }

@@ -64,7 +64,7 @@ pub async fn create_crd(control_plane: &ControlPlane, crd: &Value) {
 
 /// Waits until the API server serves the objects of a CustomResourceDefinition.
 pub async fn is_established(kubectl: &Kubectl, crd: &str) {
-    let wait = ["wait", "--for=condition=Established", &format!("crd/{crd}"), "--timeout=60s"];
+    let wait = ["wait", "--for=condition=Established", &format!("crd/{crd}"), "--timeout=10m"];
     // kubectl fails at an object whose conditions are null, as they are at first.
     eventually("the CRD is established", DEADLINE, async || kubectl.ok(&wait).await).await.expect("an established CRD");
 }

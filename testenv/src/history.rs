@@ -99,8 +99,7 @@ struct Follower {
 impl Follower {
     async fn run(self) {
         loop {
-            // etcd may be away. Versions that it compacts before they are read show as a history that is never
-            // complete.
+            // etcd may be away.
             let _ = self.watch().await;
             sleep(POLL_INTERVAL).await;
         }
@@ -116,7 +115,10 @@ impl Follower {
             text.extend_from_slice(&chunk);
             while let Some(end) = text.iter().position(|byte| *byte == b'\n') {
                 let line: Vec<u8> = text.drain(..=end).collect();
-                self.note(&serde_json::from_slice(&line)?)?;
+                let line: Value = serde_json::from_slice(&line)?;
+                let compacted = &line["result"]["compact_revision"];
+                assert!(compacted.is_null(), "etcd has compacted revision {next}: up to {compacted} all is forgotten");
+                self.note(&line)?;
             }
         }
         Ok(())

@@ -3,7 +3,6 @@
 use std::env;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
-use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, ensure};
 use serde_json::Value;
@@ -87,7 +86,7 @@ impl Operator {
 
     /// Sends SIGTERM and waits for the end of the process.
     pub async fn terminate(&mut self) -> Result<ExitStatus> {
-        self.process.terminate(Duration::from_secs(20)).await
+        self.process.terminate(DEADLINE).await
     }
 
     /// Kills the process (SIGKILL) and returns when it is gone. Its log can still be read.

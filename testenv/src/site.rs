@@ -116,6 +116,9 @@ impl Site {
             format!("--etcd-servers={ETCD}"),
             // As JSON, so that the history of all objects can be read from etcd.
             "--storage-media-type=application/json".to_owned(),
+            // So that nothing of the history is forgotten while a slow machine runs a test.
+            "--etcd-compaction-interval=0".to_owned(),
+            "--event-ttl=24h".to_owned(),
             "--endpoint-reconciler-type=none".to_owned(),
             "--cert-dir=certs".to_owned(),
             "--authorization-mode=RBAC".to_owned(),

@@ -128,19 +128,10 @@ fn every_file_in_the_tables_of_the_architecture_exists() {
 
 #[test]
 fn each_line_of_a_table_with_tests_has_the_test_that_it_names() {
-    let mut code = String::new();
-    let mut folders: Vec<PathBuf> = ["src", "tests", "testenv/tests"].map(project).into();
-    while let Some(folder) = folders.pop() {
-        for path in fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
-            match path.is_dir() {
-                true => folders.push(path),
-                false => code += &read(&path),
-            }
-        }
-    }
+    let code = ["src", "tests", "testenv/tests"].map(|folder| files(&project(folder))).concat();
+    let code: String = code.iter().map(read).collect();
     for (page, heading, lines) in [
         ("docs/security.md", "### What one namespace can take", 11),
-        ("docs/managed-pods.md", "# Pods that other operators manage", 6),
         ("docs/rolling-restarts.md", "### Owners of other kinds", 7),
     ] {
         let page = read(&project(page));
@@ -181,8 +172,7 @@ fn the_recorded_demo_has_the_last_steps_of_the_demo_in_order() {
 /// A test that takes a section from a page fails if it does not run every command of it.
 #[test]
 fn each_section_with_a_command_is_run_by_a_test_of_the_operator() {
-    let tests = fs::read_dir(project("testenv/tests/operator")).unwrap().map(|entry| entry.unwrap().path());
-    let tests: Vec<String> = tests.filter(|path| path.is_file()).map(|path| read(&path)).collect();
+    let tests: Vec<String> = files(&project("testenv/tests/operator")).iter().map(read).collect();
     let (mut left, mut excepted, mut run) = (Vec::new(), Vec::new(), 0);
     for page in testenv::pages::pages().unwrap() {
         let whole = tests.iter().any(|test| test.contains(&format!("all_of(\"{page}\")")));
@@ -214,6 +204,12 @@ fn what_a_reader_types_is_in_a_block_of_its_own_kind() {
             assert!(LANGUAGES.contains(&opening), "{}: ```{opening}", page.display());
         }
     }
+}
+
+/// Returns the files in a folder, also in those below it.
+fn files(folder: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    entries.flat_map(|path| if path.is_dir() { files(&path) } else { vec![path] }).collect()
 }
 
 fn pages() -> impl Iterator<Item = PathBuf> {

@@ -8,11 +8,13 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::ensure;
-use testenv::{ControlPlane, DEADLINE, Process, RunDir, eventually};
+use testenv::{DEADLINE, Process, RunDir, eventually};
 use tokio::time::sleep;
 
 /// Set, to a file, for the process that [`a_killed_parent_leaves_nothing`] kills.
 const PARENT: &str = "TESTENV_PARENT";
+
+const CHILDREN: usize = 3;
 
 #[tokio::test]
 async fn a_killed_parent_leaves_nothing() {
@@ -31,11 +33,10 @@ async fn a_killed_parent_leaves_nothing() {
     .await
     .unwrap();
     let children = children(parent.id());
-    // etcd, the API server, its three clients and the proxy.
-    assert_eq!(children.len(), 6, "{children:?}");
+    assert_eq!(children.len(), CHILDREN, "{children:?}");
 
     parent.kill();
-    eventually("the children are gone", Duration::from_secs(5), async || {
+    eventually("the children are gone", DEADLINE, async || {
         let alive: Vec<_> = children.iter().filter(|&&id| parent_of(id).is_some()).collect();
         ensure!(alive.is_empty(), "these are alive: {alive:?}");
         Ok(())
@@ -66,12 +67,15 @@ async fn a_child_ends_on_sigterm() {
     missing.kill();
 }
 
-/// Starts a control plane, writes its folder to `file`, and waits to be killed.
+/// Starts children, writes the path of a folder to `file`, and waits to be killed.
 async fn be_the_parent(file: &Path) {
-    let control_plane = ControlPlane::start().await.unwrap();
-    let dir = control_plane.kubectl().kubeconfig().parent().unwrap();
+    let dir = RunDir::create().unwrap();
+    let mut sleeps = Command::new("sleep");
+    sleeps.arg("infinity");
+    let start = |number: usize| Process::start(&sleeps, &dir.path().join(number.to_string())).unwrap();
+    let _children: Vec<Process> = (0..CHILDREN).map(start).collect();
     let unfinished = file.with_extension("unfinished");
-    fs::write(&unfinished, dir.to_str().unwrap()).unwrap();
+    fs::write(&unfinished, dir.path().to_str().unwrap()).unwrap();
     fs::rename(unfinished, file).unwrap();
     sleep(Duration::MAX).await;
 }

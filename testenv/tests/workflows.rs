@@ -3,9 +3,7 @@
 
 use std::fs;
 use std::path::PathBuf;
-use std::process::Command;
 
-use testenv::binaries::tool;
 use testenv::project;
 
 /// How the commands begin.
@@ -26,16 +24,6 @@ const KNOWN: [&str; 14] = [
     "echo \"sha256:",
     "echo \"digest=",
 ];
-
-#[tokio::test]
-async fn actionlint_finds_nothing_wrong_with_the_workflows() {
-    let actionlint = tool("actionlint").await.unwrap();
-    // The result must not depend on which of these two a machine has.
-    let mut command = Command::new(actionlint);
-    command.args(["-no-color", "-shellcheck=", "-pyflakes="]).args(workflows().map(|(path, _)| path));
-    let output = command.output().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
-}
 
 #[test]
 fn every_action_and_image_is_pinned_by_its_digest() {

@@ -39,25 +39,3 @@ async fn an_edit_replaces_every_selected_pod_once_and_no_other() {
     let deleted = log.iter().filter(|line| message(line) == "pod deleted").map(|line| line["uid"].as_str().unwrap());
     assert_eq!(deleted.collect::<BTreeSet<_>>(), before.values().map(String::as_str).collect());
 }
-
-#[tokio::test]
-async fn more_restarts_than_watches_on_pods_all_complete() {
-    let ns = TestNamespace::new().await;
-    ns.config_map(NAME, "one").await;
-    let _operator = ns.operator().await;
-    let names: Vec<String> = (0..70).map(|number| format!("app-{number}")).collect();
-    for name in &names {
-        ns.create_deployment(name, 1, &json!({"app": name, "all": "of-them"})).await;
-        ns.create_monitor(name, json!({"podSelector": {"app": name}})).await;
-    }
-    let before = ns.ready_pods("all=of-them", names.len()).await;
-    for name in &names {
-        ns.settled(name, "UpToDate").await;
-    }
-    ns.edit(NAME, "two").await;
-    ns.replaced("all=of-them", &before).await;
-    for name in &names {
-        ns.settled(name, "UpToDate").await;
-    }
-    assert_eq!(ns.deletions().unwrap(), names.len());
-}

@@ -124,20 +124,6 @@ async fn a_pod_that_is_handed_over_goes_on_serving_and_its_replica_set_creates_a
 }
 
 #[tokio::test]
-async fn a_pod_is_handed_over_once_and_only_at_the_version_that_was_read() {
-    let deployed = Deployed::new(1).await;
-    let pod = deployed.pods().await.remove(0);
-    let [uid, version] = ["uid", "resourceVersion"].map(|field| pod["metadata"][field].clone());
-    let other = json!("00000000-0000-0000-0000-000000000000");
-    assert_eq!(deployed.swap(&pod, &other, &version, false).await.status, 422);
-    let (old, _) = deployed.with_successor().await;
-    assert_eq!(deployed.swap(&pod, &uid, &version, false).await.status, 409);
-    deployed.hand_over(&old).await;
-    deployed.stays(&old).await;
-    assert_eq!(deployed.pods().await.len(), 2, "the second time makes no other");
-}
-
-#[tokio::test]
 async fn of_its_pods_and_one_that_is_given_back_a_replica_set_deletes_the_one_with_the_lowest_deletion_cost() {
     let deployed = Deployed::new(1).await;
     let (old, new) = deployed.with_successor().await;
@@ -226,22 +212,4 @@ async fn a_disruption_budget_lets_the_only_replica_go_once_its_successor_is_read
     let (old, _) = deployed.with_successor().await;
     eventually("the old pod may go", DEADLINE, async || evict(&old).await?.ok()).await.unwrap();
     deployed.is_gone(&old).await;
-}
-
-/// A drain evicts them, like any others.
-#[tokio::test]
-async fn thirty_pods_get_thirty_successors_and_one_that_is_evicted_then_gets_none() {
-    let deployed = Deployed::new(30).await;
-    let pods = deployed.pods().await;
-    for pod in &pods {
-        deployed.hand_over(pod).await;
-    }
-    deployed.ns.ready_pods(APP, 60).await;
-    let metadata = json!({"name": name(&pods[0]), "namespace": deployed.ns.namespace});
-    let eviction = json!({"apiVersion": "policy/v1", "kind": "Eviction", "metadata": metadata});
-    let path = format!("{}/eviction", deployed.ns.path("pods", name(&pods[0])));
-    deployed.ns.client.create(&path, &eviction).await.unwrap().ok().unwrap();
-    deployed.is_gone(&pods[0]).await;
-    sleep(A_WHILE).await;
-    assert_eq!(deployed.pods().await.len(), 59);
 }

@@ -65,7 +65,7 @@ async fn uids(kubectl: &Kubectl, namespace: &str, selected: &[&str]) -> String {
 /// Starts the lab's application, which has a ConfigMonitor.
 async fn start_application(kubectl: &Kubectl, namespace: &str) {
     kubectl.ok(&["apply", "-n", namespace, "-k", &file("demo-app")]).await.unwrap();
-    kubectl.ok(&["rollout", "status", "-n", namespace, "deployment/frontend", "--timeout=60s"]).await.unwrap();
+    kubectl.ok(&["rollout", "status", "-n", namespace, "deployment/frontend", "--timeout=10m"]).await.unwrap();
 }
 
 #[tokio::test]
@@ -81,7 +81,7 @@ async fn one_command_installs_everything_and_the_strictest_namespace_takes_it() 
     // A warning would be here, too.
     assert_eq!(String::from_utf8(output.stderr).unwrap(), "");
     kubectl
-        .ok(&["rollout", "status", "-n", &namespace, "deployment/configmonitor-operator", "--timeout=60s"])
+        .ok(&["rollout", "status", "-n", &namespace, "deployment/configmonitor-operator", "--timeout=10m"])
         .await
         .unwrap();
     let refusal = kubectl.ok(&["run", "plain", "--image=plain", "-n", &namespace]).await.unwrap_err().to_string();
@@ -96,7 +96,7 @@ async fn the_admin_of_a_namespace_installs_and_removes_its_operator_without_help
     let deploy = file("deploy");
     is_allowed(&admin, &namespace, &["apply", "-k", &deploy]).await;
     admin
-        .ok(&["rollout", "status", "-n", &namespace, "deployment/configmonitor-operator", "--timeout=60s"])
+        .ok(&["rollout", "status", "-n", &namespace, "deployment/configmonitor-operator", "--timeout=10m"])
         .await
         .unwrap();
     let leader = file("deploy/high-availability/rbac.yml");
@@ -268,4 +268,24 @@ async fn every_kustomization_of_the_docs_builds_the_operator_with_the_image_of_t
         built += 1;
     }
     assert_eq!(built, 9);
+}
+
+/// All but building the images and loading them.
+#[tokio::test]
+async fn whoever_has_a_cluster_tries_the_demo_in_it() {
+    let control_plane = ControlPlane::start().await.unwrap();
+    let mut reader = Reader::new(&control_plane, "default").await;
+    // The page is for somebody in the clone.
+    reader.replace("-k . ", "-k configmonitor-operator ");
+    reader.replace("-k demo-app", "-k configmonitor-operator/demo-app");
+    reader.set("KUBE_EDITOR", "sed --in-place s/Welcome/Good-bye/");
+    let section = Section::of("README.md", "Try it").unwrap();
+    reader.follow(&section.sessions[0]).await;
+    let ns = Fixture { namespace: "default".to_owned(), client: control_plane.client() };
+    let deployment = ns.get("deployments", "configmonitor-operator").await;
+    let _operator = pod_of(&control_plane, &deployment, "default", "one").await;
+    ns.settled("flakapp-config-monitor", "UpToDate").await;
+    let before = ns.ready_pods("app=frontend", 3).await;
+    reader.follow(&section.others).await;
+    ns.replaced("app=frontend", &before).await;
 }

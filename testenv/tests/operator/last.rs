@@ -38,22 +38,3 @@ async fn the_primary_of_three_members_goes_once_both_others_have_successors_also
     deleted[..2].sort();
     assert_eq!(deleted, ["frontend-1", "frontend-2", "frontend-0"]);
 }
-
-#[tokio::test]
-async fn while_no_pod_has_the_labels_one_waits_and_is_the_cause_why_the_restart_is_stalled() {
-    let spec = json!({"restartLast": last("misspelt"), "progressDeadlineSeconds": 3});
-    let (ns, _operator) = members(spec).await;
-    let before = ns.pods(APP).await;
-    ns.edit(NAME, "two").await;
-    ns.settled(NAME, "ProgressDeadlineExceeded").await;
-    ns.messages_have(&["no selected pod matches spec.restartLast, and "]).await;
-    let after = ns.ready_pods(APP, 3).await;
-    let (left, new): (Vec<_>, Vec<_>) = after.iter().partition(|(name, uid)| before.get(*name) == Some(uid));
-    assert_eq!((left.len(), ns.sent_deletions().len()), (1, 2));
-    // It may go once another is the last one, which has been replaced.
-    let (name, uid) = new[0];
-    label(&ns, name, "misspelt").await;
-    assert_eq!(ns.replaced(APP, &before).await.get(name), Some(uid), "it has replaced another, and stays");
-    ns.settled(NAME, "UpToDate").await;
-    assert_eq!(ns.sent_deletions()[2], *left[0].0);
-}

@@ -12,23 +12,20 @@ use std::process::Command;
 
 use anyhow::{Context, ensure};
 use serde_json::{Value, json};
-use testenv::binaries::tool;
 use testenv::fixture::{APP, NAME};
 use testenv::pages::{Section, Step};
-use testenv::process::{Process, output, printed};
-use testenv::{DEADLINE, RunDir, eventually, project};
-use tokio::task::{JoinSet, LocalSet};
+use testenv::process::{Process, output};
+use testenv::{DEADLINE, RunDir, eventually};
 
-use crate::discover::{refers, workload};
 use crate::recipes::Kitchen;
 use crate::test_namespace::{TestNamespace, control_plane};
 
 /// What a call has printed, and its exit code.
 #[derive(Debug)]
-struct Call {
-    code: Option<i32>,
-    out: String,
-    err: String,
+pub(crate) struct Call {
+    pub(crate) code: Option<i32>,
+    pub(crate) out: String,
+    pub(crate) err: String,
 }
 
 /// Returns the folders in which kubectl looks for plugins: another one, and those of the plugin and of kubectl.
@@ -48,7 +45,7 @@ async fn command(ns: &TestNamespace, words: &str) -> Command {
     command
 }
 
-async fn cmon(ns: &TestNamespace, words: &str) -> Call {
+pub(crate) async fn cmon(ns: &TestNamespace, words: &str) -> Call {
     let ended = output(&command(ns, words).await).await.unwrap();
     let [out, err] = [ended.stdout, ended.stderr].map(|text| String::from_utf8(text).unwrap());
     Call { code: ended.status.code(), out, err }
@@ -359,60 +356,6 @@ spec:
     assert_eq!(ns.pods(APP).await, before);
 }
 
-/// All annotations in the README of Reloader at 655a2b38, in its `pkg/common/common.go`, and in the README of wave at
-/// b4e8d70c.
-const ANNOTATIONS: [&str; 21] = [
-    "configmap.reloader.stakater.com/auto",
-    "configmap.reloader.stakater.com/reload",
-    "configmaps.exclude.reloader.stakater.com/reload",
-    "deployment.reloader.stakater.com/pause-period",
-    "deployment.reloader.stakater.com/paused-at",
-    "reloader.stakater.com/auto",
-    "reloader.stakater.com/ignore",
-    "reloader.stakater.com/last-reloaded-from",
-    "reloader.stakater.com/match",
-    "reloader.stakater.com/rollout-strategy",
-    "reloader.stakater.com/search",
-    "secret.reloader.stakater.com/auto",
-    "secret.reloader.stakater.com/reload",
-    "secretproviderclass.reloader.stakater.com/auto",
-    "secretproviderclass.reloader.stakater.com/reload",
-    "secretproviderclasses.exclude.reloader.stakater.com/reload",
-    "secrets.exclude.reloader.stakater.com/reload",
-    "wave.pusher.com/config-hash",
-    "wave.pusher.com/extra-configmaps",
-    "wave.pusher.com/extra-secrets",
-    "wave.pusher.com/update-on-config-change",
-];
-
-/// The chart has each annotation as that documentation shows it, and `converted.yaml` what comes of it.
-#[tokio::test]
-async fn a_chart_with_all_annotations_of_the_peers_is_converted() {
-    let ns = TestNamespace::new().await;
-    let dir = RunDir::create().unwrap();
-    let mut helm = Command::new(tool("helm").await.unwrap());
-    helm.args(["template", "peers"]).arg(project("testenv/charts/peers")).env("HOME", dir.path());
-    let manifests = printed(&helm).await.unwrap();
-    assert_eq!(ANNOTATIONS.iter().find(|annotation| !manifests.contains(*annotation)), None);
-    let file = dir.path().join("manifests.yaml");
-    fs::write(&file, manifests).unwrap();
-    let converted = cmon(&ns, &format!("convert -f {}", file.display())).await;
-    assert_eq!(converted.out, fs::read_to_string(project("testenv/charts/converted.yaml")).unwrap());
-    let notes = "\
-note: DaemonSet/named: \"app-.*\" stands for those that exist now: app-config
-note: Deployment/pausing: it is paused by Reloader, and nobody resumes it without Reloader: kubectl rollout resume
-note: Deployment/csi: the annotations for the Secrets Store CSI driver are not translated
-note: Deployment/checksum: its chart rolls its pods, too, by a checksum in the pod template: take that away, or exclude these sources
-note: Deployment/waved: billing/shared is in another namespace, and is not translated
-note: Job/job: pods of Jobs are not restarted
-note: Rollout/rollout: its kind is not converted: write a ConfigMonitor that selects the labels of its pods
-";
-    assert_eq!(converted.err, notes);
-    fs::write(&file, converted.out).unwrap();
-    let kubectl = control_plane().await.kubectl();
-    kubectl.ok(&["apply", "--dry-run=server", "-n", &ns.namespace, "-f", file.to_str().unwrap()]).await.unwrap();
-}
-
 #[tokio::test]
 async fn moving_over_from_another_controller_restarts_nothing() {
     let mut kitchen = Kitchen::with(&[]).await;
@@ -522,117 +465,6 @@ async fn a_plan_says_what_a_restart_waits_for_and_what_a_file_does_not_restart()
     assert_eq!(says.map(|says| new.out.contains(says)), [true; 2], "{new:?}");
 }
 
-/// What is planned, and then done.
-#[derive(Clone, Copy, Debug)]
-enum Deed {
-    /// An edit of a key of a ConfigMap.
-    Edit(&'static str, &'static str),
-    Delete(&'static str),
-    Request,
-    /// After an edit while it was suspended.
-    Resume,
-}
-
-/// Plans a deed, does it, and compares the pods that go. Returns how many.
-async fn foreseen(spec: Value, deed: Deed) -> usize {
-    let ns = TestNamespace::new().await;
-    for name in [NAME, "other"] {
-        ns.create("configmaps", json!({"metadata": {"name": name}, "data": {"key": "one", "more": "one"}})).await;
-    }
-    workload(&ns, "deployments", "first", 2, refers(&[NAME])).await;
-    workload(&ns, "deployments", "second", 2, refers(&["other"])).await;
-    workload(&ns, "statefulsets", "third", 2, refers(&[])).await;
-    let before = ns.ready_pods(APP, 6).await;
-    let _operator = ns.operator().await;
-    ns.create_monitor(NAME, spec.clone()).await;
-    assert_eq!(cmon(&ns, "wait").await.code, Some(0));
-    let dir = RunDir::create().unwrap();
-    let file = dir.path().join("edit.json");
-    let words = match deed {
-        Deed::Edit(name, key) => {
-            let mut object = ns.get("configmaps", name).await;
-            object["data"][key] = "two".into();
-            fs::write(&file, object.to_string()).unwrap();
-            format!("-f {}", file.display())
-        }
-        Deed::Delete(name) => format!("--delete cm/{name}"),
-        Deed::Request => "--restart".to_owned(),
-        Deed::Resume => {
-            ns.edit(NAME, "two").await;
-            change_is_read(&ns, NAME).await;
-            "--resume".to_owned()
-        }
-    };
-    let planned = cmon(&ns, &format!("plan -o json {words}")).await;
-    let plan: Value = serde_json::from_str(&planned.out).unwrap_or_else(|_| panic!("{planned:?}"));
-    let (first, later) = (names(&plan, "first"), names(&plan, "later"));
-    let all: BTreeSet<String> = first.iter().chain(&later).cloned().collect();
-    assert_eq!(planned.code, Some(if all.is_empty() { 0 } else { 6 }), "{planned:?}");
-    match deed {
-        Deed::Edit(name, key) => drop(ns.patch("configmaps", name, json!({"data": {key: "two"}})).await),
-        Deed::Delete(name) => ns.delete("configmaps", name).await,
-        Deed::Request => assert_eq!(cmon(&ns, "restart frontend").await.code, Some(0)),
-        Deed::Resume => assert_eq!(cmon(&ns, "resume frontend").await.code, Some(0)),
-    }
-    let waited = cmon(&ns, "wait").await;
-    assert_eq!(waited.code, Some(0), "{waited:?}");
-    let mut gone: Vec<String> = Vec::new();
-    for entry in ns.requests().unwrap() {
-        let is_eviction = entry["verb"] == "create" && entry["objectRef"]["subresource"] == "eviction";
-        let name = entry["objectRef"]["name"].as_str().unwrap_or_default();
-        if (is_eviction || entry["verb"] == "delete")
-            && before.contains_key(name)
-            && !gone.iter().any(|its| its == name)
-        {
-            gone.push(name.to_owned());
-        }
-    }
-    let what = format!("{deed:?} of {spec}: planned {plan}, gone {gone:?}");
-    assert_eq!(gone.iter().cloned().collect::<BTreeSet<_>>(), all, "{what}");
-    let wave: BTreeSet<&String> = gone.iter().take(first.len()).collect();
-    assert_eq!(wave, first.iter().collect(), "{what}");
-    all.len()
-}
-
-#[tokio::test]
-async fn a_dozen_plans_name_the_pods_that_then_go() {
-    let (both, keyed) = (
-        json!([{"configMap": {"name": NAME}}, {"configMap": {"name": "other", "optional": true}}]),
-        json!([{"configMap": {"name": NAME, "keys": ["more"]}}]),
-    );
-    let edit = Deed::Edit(NAME, "key");
-    let plans = [
-        (json!({"maxUnavailable": "100%"}), edit, 6),
-        (json!({}), edit, 6),
-        (json!({"maxUnavailable": null, "maxUnavailableTotal": 2}), edit, 6),
-        (json!({"canary": {"pods": 1, "bakeSeconds": 1}}), edit, 6),
-        (json!({"restartLast": {"matchLabels": {"part": "third"}}}), edit, 6),
-        (json!({"deletionPolicy": "Evict", "maxUnavailable": 1}), edit, 6),
-        (json!({"podSelectorExpressions": [{"key": "part", "operator": "NotIn", "values": ["third"]}]}), edit, 4),
-        (json!({"podScope": "Referring"}), edit, 2),
-        (json!({"configMap": null, "sources": keyed}), edit, 0),
-        (json!({"configMap": null, "sources": keyed}), Deed::Edit(NAME, "more"), 6),
-        (json!({"configMap": null, "discover": {}}), Deed::Edit("other", "key"), 2),
-        (json!({"configMap": null, "sources": both}), Deed::Delete("other"), 6),
-        (json!({"maxUnavailable": 1}), Deed::Request, 6),
-        (json!({"suspend": true}), Deed::Resume, 6),
-    ];
-    let local = LocalSet::new();
-    // A few at a time: each has an operator of its own.
-    for some in plans.chunks(5) {
-        let _entered = local.enter();
-        let mut runs = JoinSet::new();
-        for (spec, deed, count) in some.iter().cloned() {
-            runs.spawn_local(
-                async move { assert_eq!(foreseen(spec.clone(), deed).await, count, "{deed:?} of {spec}") },
-            );
-        }
-        while let Some(run) = local.run_until(runs.join_next()).await {
-            run.unwrap();
-        }
-    }
-}
-
 /// Returns the names of the pods in a field of a plan.
 fn names(plan: &Value, field: &str) -> Vec<String> {
     plan["configMonitors"][0][field].as_array().unwrap().iter().map(|name| name.as_str().unwrap().to_owned()).collect()
@@ -710,7 +542,7 @@ async fn on_a_terminal_credentials_may_be_asked_for_and_words_have_colours() {
         let mut on_terminal = Command::new("sh");
         on_terminal.args([
             "-c",
-            "echo $0 | timeout 120 script --quiet --return --command \"$1\" /dev/null",
+            "echo $0 | timeout 600 script --quiet --return --command \"$1\" /dev/null",
             word,
             &words.join(" "),
         ]);

@@ -11,9 +11,7 @@ use tokio::sync::OnceCell;
 use tokio::time::sleep;
 
 use crate::availability::Observer;
-use crate::eviction::disruption_budget;
 use crate::policies::is_checked;
-use crate::refusal::Refusal;
 use crate::test_namespace::{TestNamespace, control_plane, only_on_own_nodes};
 
 const LABEL: &str = "magalix.com/handed-over=true";
@@ -63,14 +61,6 @@ async fn handed_over(ns: &TestNamespace, count: usize) {
     .unwrap();
 }
 
-/// Begins a restart that has handed over one pod, whose successor does not get ready.
-async fn half_way(ns: &TestNamespace) -> Refusal<'_> {
-    let refusal = ns.keep_new_pods_from_getting_ready().await;
-    ns.edit(NAME, "two").await;
-    handed_over(ns, 1).await;
-    refusal
-}
-
 /// Waits until only these pods are left, and none is handed over.
 async fn only(ns: &TestNamespace, before: &std::collections::BTreeMap<String, String>) {
     eventually("the pods are back", DEADLINE, async || {
@@ -92,7 +82,7 @@ async fn no_pod_is_missing_at_any_moment_and_the_deployment_is_left_alone() {
     let settled = ns.settled(NAME, "UpToDate").await;
     ns.replaced(APP, &before).await;
     let seen = observer.end(&settled).await;
-    assert_eq!((seen.most_missing(), seen.gone().len()), (0, 3));
+    assert_eq!((seen.most_missing(3, ""), seen.gone().len()), (0, 3));
     assert_eq!(ns.get("deployments", NAME).await["metadata"]["generation"], generation);
     let patched = ns.requests().unwrap().into_iter().filter(|entry| entry["verb"] == "patch").count();
     assert_eq!((patched, ns.deletions().unwrap()), (3, 3));
@@ -111,67 +101,7 @@ async fn content_that_no_pod_gets_ready_with_takes_down_nothing_and_going_back_g
     only(&ns, &before).await;
     let settled = ns.settled(NAME, "UpToDate").await;
     refusal.lift().await;
-    assert_eq!(observer.end(&settled).await.most_missing(), 0);
-}
-
-#[tokio::test]
-async fn the_pods_of_a_config_monitor_that_is_deleted_meanwhile_are_given_back_by_the_next_process() {
-    let (ns, _observer, operator) = surging(2, json!({})).await;
-    let before = ns.pods(APP).await;
-    let _refusal = half_way(&ns).await;
-    drop(operator);
-    ns.delete("configmonitors", NAME).await;
-    let _next = surging_operator(&ns);
-    only(&ns, &before).await;
-}
-
-/// The window is closed when the other content comes.
-#[tokio::test]
-async fn a_pod_that_is_not_selected_any_more_or_whose_restart_is_superseded_is_given_back() {
-    let far_away = json!({"windows": [{"schedule": "0 0 29 2 *", "durationSeconds": 60}]});
-    for (edit, content) in [(json!({"podSelector": {"app": "other"}}), "two"), (far_away, "three")] {
-        let (ns, _observer, _operator) = surging(2, json!({})).await;
-        let before = ns.pods(APP).await;
-        let _refusal = half_way(&ns).await;
-        ns.patch("configmonitors", NAME, json!({"spec": edit})).await;
-        ns.edit(NAME, content).await;
-        only(&ns, &before).await;
-    }
-}
-
-#[tokio::test]
-async fn two_config_monitors_hand_over_one_pod_between_them_which_stays_so_while_they_are_suspended() {
-    let (ns, _observer, _operator) = surging(2, json!({})).await;
-    ns.monitor("second", json!({"maxUnavailable": null, "maxSurge": 1, "quietPeriodSeconds": 0})).await;
-    let _refusal = half_way(&ns).await;
-    for name in [NAME, "second"] {
-        ns.patch("configmonitors", name, json!({"spec": {"suspend": true}})).await;
-        ns.settled(name, "Suspended").await;
-    }
-    sleep(Duration::from_secs(8)).await;
-    handed_over(&ns, 1).await;
-    let patched = ns.requests().unwrap().into_iter().filter(|entry| entry["verb"] == "patch").count();
-    assert_eq!((patched, ns.deletions().unwrap()), (1, 0));
-}
-
-#[tokio::test]
-async fn once_the_deployment_wants_no_two_pods_the_one_that_is_handed_over_ends() {
-    let (ns, _observer, _operator) = surging(2, json!({})).await;
-    let _refusal = half_way(&ns).await;
-    ns.patch("deployments", NAME, json!({"spec": {"strategy": {"type": "Recreate", "rollingUpdate": null}}})).await;
-    handed_over(&ns, 0).await;
-    assert!(ns.deletions().unwrap() > 0);
-}
-
-#[tokio::test]
-async fn the_only_replica_under_a_disruption_budget_is_restarted_by_eviction() {
-    let (ns, observer, _operator) = surging(1, json!({"deletionPolicy": "Evict"})).await;
-    disruption_budget(&ns, NAME, json!({"minAvailable": 1})).await;
-    let before = ns.pods(APP).await;
-    ns.edit(NAME, "two").await;
-    let settled = ns.settled(NAME, "UpToDate").await;
-    ns.replaced(APP, &before).await;
-    assert_eq!(observer.end(&settled).await.most_missing(), 0);
+    assert_eq!(observer.end(&settled).await.most_missing(2, ""), 0);
 }
 
 /// Neither adopts a pod that has one controller at every moment.
@@ -190,7 +120,7 @@ async fn other_controllers_that_select_the_pods_take_none() {
     let settled = ns.settled(NAME, "UpToDate").await;
     ns.replaced(APP, &before).await;
     let seen = observer.end(&settled).await;
-    assert_eq!((seen.most_missing(), seen.gone().len()), (0, 2));
+    assert_eq!((seen.most_missing(2, ""), seen.gone().len()), (0, 2));
 }
 
 /// The ReplicaSet would rather delete a pod that shares its node with another, and one that has been ready for less long.
@@ -213,46 +143,7 @@ async fn pods_that_share_a_node_come_back_and_their_ready_successor_goes() {
     ns.ready_pods(APP, 3).await;
     ns.edit(NAME, "one").await;
     only(&ns, &before).await;
-    assert_eq!(observer.end(&ns.get("configmonitors", NAME).await).await.most_missing(), 0);
-}
-
-/// With a budget as well, a pod goes for a successor that waits for its node.
-#[tokio::test]
-async fn where_each_node_takes_one_pod_a_budget_as_well_gets_the_restart_through() {
-    let (ns, observer) = TestNamespace::observed(0).await;
-    allow(&ns).await;
-    ns.own_nodes(&ns.namespace, 3).await;
-    let apart = json!([{"labelSelector": {"matchLabels": {"app": NAME}}, "topologyKey": "kubernetes.io/hostname"}]);
-    let affinity = json!({"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": apart}});
-    placed_deployment(&ns, 3, json!({"affinity": affinity})).await;
-    let before = ns.ready_pods(APP, 3).await;
-    let _operator = surging_operator(&ns);
-    ns.monitor(NAME, json!({"maxUnavailable": 1, "maxSurge": 1})).await;
-    ns.edit(NAME, "two").await;
-    let settled = ns.settled(NAME, "UpToDate").await;
-    ns.replaced(APP, &before).await;
-    assert_eq!(observer.end(&settled).await.most_missing(), 1);
-}
-
-#[tokio::test]
-async fn after_bad_content_and_a_new_image_the_old_pod_serves_until_those_of_the_image_are_available() {
-    let (ns, _observer, _operator) = surging(1, json!({})).await;
-    let before = ns.pods(APP).await;
-    let refusal = half_way(&ns).await;
-    let image = json!([{"name": "app", "image": "another"}]);
-    ns.patch("deployments", NAME, json!({"spec": {"template": {"spec": {"containers": image}}}})).await;
-    eventually("a pod of each image waits", DEADLINE, async || {
-        let pods = ns.pods(APP).await;
-        ensure!(pods.len() == 3 && before.iter().all(|old| pods.get(old.0) == Some(old.1)), "{pods:?}");
-        Ok(())
-    })
-    .await
-    .unwrap();
-    refusal.lift().await;
-    ns.edit(NAME, "three").await;
-    ns.settled(NAME, "UpToDate").await;
-    ns.replaced(APP, &before).await;
-    handed_over(&ns, 0).await;
+    assert_eq!(observer.end(&ns.get("configmonitors", NAME).await).await.most_missing(2, ""), 0);
 }
 
 /// A policy of the cluster may want pods to have a ReplicaSet.

@@ -182,7 +182,5 @@ impl TestNamespace {
 
 /// Returns the requests of the operator that runs in this namespace so far, from the audit log.
 pub(crate) fn requests_of(control_plane: &ControlPlane, namespace: &str) -> Result<Vec<Value>> {
-    let operator = format!("system:serviceaccount:{namespace}:configmonitor-operator");
-    let entries = control_plane.audit_log()?.into_iter();
-    Ok(entries.filter(|entry| entry["user"]["username"] == operator.as_str()).collect())
+    control_plane.requests_of(&format!("system:serviceaccount:{namespace}:configmonitor-operator"))
 }

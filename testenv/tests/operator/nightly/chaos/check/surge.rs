@@ -9,10 +9,10 @@ use rules::Moment;
 
 use super::budget::least;
 use super::{UNDER_WAY, Verdict, made_up};
-use crate::chaos::requests::{Deletion, OperatorRequests};
-use crate::timeline::{Monitor, MonitorVersion, Pod, Timeline};
+use crate::nightly::chaos::requests::{Deletion, OperatorRequests};
+use crate::nightly::chaos::timeline::{Monitor, MonitorVersion, Pod, Timeline};
 
-pub(in crate::chaos) fn check_surge(timeline: &Timeline, requests: &OperatorRequests) -> Verdict {
+pub(in crate::nightly::chaos) fn check_surge(timeline: &Timeline, requests: &OperatorRequests) -> Verdict {
     let mut verdict = Verdict::default();
     for pod in timeline.pods.values() {
         for (at, to) in &pod.handed_over {

@@ -14,7 +14,7 @@ pub(super) use self::account::check_accounts;
 pub(super) use self::budget::check_budgets;
 pub(super) use self::surge::check_surge;
 use super::requests::OperatorRequests;
-use crate::timeline::{Content, Monitor, MonitorVersion, Pod, Timeline};
+use crate::nightly::chaos::timeline::{Content, Monitor, MonitorVersion, Pod, Timeline};
 
 /// How long a request may be under way, or its sender be stopped.
 const UNDER_WAY: Duration = Duration::from_secs(10);

@@ -1,13 +1,12 @@
 //! The violations that the checker finds in timelines made by hand. Revisions and seconds are the same numbers here.
 
+use rules::Moment;
 use rules::pod::Readiness;
-use rules::{Event, Moment};
 use serde_json::{Value, json};
-use testenv::history::Version;
 
 use super::*;
-use crate::chaos::requests::Deletion;
-use crate::timeline::Desired;
+use crate::nightly::chaos::requests::Deletion;
+use crate::nightly::chaos::timeline::Desired;
 
 /// A ConfigMap `c`, a Secret `s`, pods and one ConfigMonitor that restarts them for the ConfigMap, or for both.
 #[derive(Default)]
@@ -234,30 +233,6 @@ fn content_that_came_and_went_unread_or_within_its_quiet_period_is_an_exception(
 }
 
 #[test]
-fn content_that_was_read_late_and_reverted_is_an_exception() {
-    one("c10=b p11 s20:10? c40=a s40:40").is_excused_by(8);
-    one("c10=b p11 s20:10+ c40=a s40:40").is_excused_by(8);
-}
-
-#[test]
-fn a_baseline_after_the_source_was_edited_back_is_an_exception() {
-    let middle = || one("c10=b s11:10+ p12 c13=c");
-    let edited = || middle().with(json!({"configMap": "d"})).then("s14:14+11").with(Value::Null);
-    edited().then("s15:13+11 s20:13").is_excused_by(3);
-    middle().then("s15:13+ s20:13").is_wrong("lost");
-    edited().then("s15:13+11 c16=d s20:16").is_wrong("lost");
-    // A pending restart continues.
-    let other = json!([{"kind": "ConfigMap", "name": "d", "resourceVersion": "14", "hash": null}]);
-    let waits = one("p3 c10=b s11:10?").with(json!({"configMap": "d"})).status_of(14, other, pending(11));
-    waits.with(Value::Null).then("s15:10").is_wrong("lost");
-}
-
-#[test]
-fn content_from_before_the_first_look_is_an_exception() {
-    Scenario::default().then("c1=z p2 c3=a s4:3").is_excused_by(2);
-}
-
-#[test]
 fn a_pod_that_is_deleted_without_a_change_of_any_source_is_made_up() {
     one("p3-12 s11:1+").is_wrong("made up");
     both("p3-12 s11:1,1+").is_wrong("made up");
@@ -266,109 +241,6 @@ fn a_pod_that_is_deleted_without_a_change_of_any_source_is_made_up() {
     // Twice for one change.
     one("c10=b s11:10+ p12-14 s20:10").is_wrong("made up");
     both("c10=b k10=b s11:10,10+ p12-14 s20:10,10").is_wrong("made up");
-}
-
-#[test]
-fn a_pod_of_a_restart_that_began_anew_for_other_content_is_an_exception() {
-    let since = |restart| and(restart, "since", json!(stamp(11)));
-    let middle = one("c10=b s11:10+ p12-33 c13=c").status(14, "13", since(pending(14))).then("c15=b");
-    middle.status(30, "15", since(begun(30))).then("s40:15").is_excused_by(7);
-}
-
-/// A requested restart that has begun.
-fn requested(observed: u64) -> Value {
-    let list = observed.to_string();
-    let request = json!({"value": "now", "observedAt": stamp(observed), "podsResourceVersion": list});
-    and(begun(observed), "request", request)
-}
-
-#[test]
-fn a_requested_restart_may_delete_the_pods_that_existed_at_the_request() {
-    one("p3-12").status(11, "1", requested(11)).then("p13 s20:1").is_right();
-    one("").status(11, "1", requested(11)).then("p13-14 s20:1").is_wrong("too new");
-}
-
-#[test]
-fn a_restart_begins_within_a_window_unless_it_is_requested() {
-    let scenario = |schedule: &str, seconds: u64, restart: Value| {
-        let window = json!({"windows": [{"schedule": schedule, "durationSeconds": seconds}]});
-        one("").with(window).then("p3-13 c10=b").status(11, "10", restart).then("p14 s20:10")
-    };
-    scenario("* * * * *", 30, begun(11)).is_right();
-    scenario("* * * * *", 5, begun(11)).is_wrong("a restart begins in a window");
-    scenario("1-59/2 * * * *", 50, begun(11)).is_wrong("a restart begins in a window");
-    scenario("1-59/2 * * * *", 50, requested(11)).is_right();
-}
-
-#[test]
-fn a_restart_begins_no_sooner_than_the_interval_after_the_previous_one() {
-    let scenario = |seconds: u64, restart: Value| {
-        let first = one("p3-13 c10=b s11:10+ p14-33").with(json!({"minIntervalSeconds": seconds}));
-        first.then("s20:10 c30=c").status(31, "30", restart).then("p34 s40:30")
-    };
-    scenario(20, begun(31)).is_right();
-    scenario(25, begun(31)).is_wrong("a restart begins once the interval is over");
-    scenario(25, requested(31)).is_right();
-}
-
-#[test]
-fn no_other_pod_goes_before_the_canary_has_passed() {
-    let canary = |state| and(begun(11), "canary", json!({"pods": 1, "state": state}));
-    let scenario = |state| {
-        let scenario = one("").with(json!({"canary": {"pods": 1, "bakeSeconds": 9}})).then("p3-13 p4-17 c10=b");
-        let scenario = scenario.status(11, "10", canary("Replacing")).then("p14").status(15, "10", canary("Baking"));
-        scenario.status(16, "10", canary(state)).status(18, "10", canary(state)).then("p19 s20:10")
-    };
-    scenario("Passed").is_right();
-    scenario("Baking").is_wrong("2 pods before the canary of 1 has passed");
-}
-
-#[test]
-fn a_pod_that_was_handed_over_before_is_no_canary() {
-    let canary = |state| and(begun(16), "canary", json!({"pods": 1, "state": state}));
-    let scenario = |handed_over| {
-        let surge = one("").with(json!({"maxSurge": 1})).then("d1=2 p3-18 p4-19 c10=b s11:10+ l12").then(handed_over);
-        let edited = surge.with(json!({"canary": {"pods": 1, "bakeSeconds": 0}})).then("p14 c15=c");
-        let edited = edited.status(16, "15", canary("Replacing")).then("l17").status(20, "15", canary("Replacing"));
-        edited.then("p21").status(22, "15", canary("Passed")).then("l23 p14-24 p25 s30:15")
-    };
-    scenario("h13=3").is_right();
-    scenario("").is_wrong("2 pods before the canary of 1 has passed");
-}
-
-#[test]
-fn each_beginning_and_each_end_of_a_restart_has_one_event() {
-    let with = |events: &[(u64, &str)]| {
-        let mut scenario = one("p3-13 c10=b s11:10+ p14 s20:10");
-        let event = |(second, reason): &(u64, &str)| {
-            let at = Moment { step: *second, ms: second * 1000 };
-            Event { at, reason: (*reason).to_owned() }
-        };
-        scenario.timeline.monitors.get_mut("m").unwrap().events = events.iter().map(event).collect();
-        scenario
-    };
-    let (started, completed) = ("RestartStarted", "RestartCompleted");
-    with(&[(12, started), (21, completed)]).is_right();
-    with(&[(21, completed)]).is_right();
-    for wrong in [&[(12, started), (13, started)][..], &[(21, completed), (22, completed)], &[(10, started)]] {
-        with(wrong).is_wrong("number ");
-    }
-    // A beginning without an Event does not excuse one for ever.
-    with(&[(200, started)]).is_wrong("number ");
-}
-
-#[test]
-fn a_pod_that_was_created_about_when_its_content_was_read_is_an_exception() {
-    one("c10=b p11-14 s12:10+ s20:10").is_excused_by(7);
-    // In the second of the reading.
-    let listed_at = |restart, revision: u64| and(restart, "podsResourceVersion", json!(revision.to_string()));
-    let scenario = one("c10=b s11:10? c12=a s20:12? p21-24");
-    scenario.status(23, "12", listed_at(begun(20), 22)).then("s30:12").is_excused_by(7);
-    // Before a retried list.
-    let retried = || one("c10=b p15-18").status(17, "10", listed_at(begun(11), 16)).then("s30:10");
-    retried().then("l11 l16").is_excused_by(7);
-    // The operator never tried to list the pods in time.
-    retried().then("l16").is_wrong("too new");
 }
 
 #[test]
@@ -431,34 +303,6 @@ fn a_pod_is_missing_before_it_has_been_ready_for_min_ready_seconds() {
     is_over_budget(new(4));
 }
 
-#[test]
-fn changes_that_the_operator_cannot_know_do_not_count() {
-    let other = |list: &str| {
-        let mut scenario = rolling(most(1)).then(list).then("p3-13");
-        scenario.requests.deletions.clear();
-        scenario.then("p4-14")
-    };
-    // Somebody else has deleted the other pod since the list, or before it.
-    is_within_budget(other(""), 1);
-    is_over_budget(other("l14"));
-    // The answer has not come.
-    let mut lost = rolling(most(1)).then("p3-15 p4-17 l16");
-    (lost.requests.deletions[0].sent, lost.requests.deletions[0].answered) = (at(13), at(17));
-    is_within_budget(lost, 2);
-    // Two operators at once.
-    let mut scenario = rolling(most(1)).then("p3-13 p4-14");
-    scenario.requests.overlaps = vec![(at(5), at(12))];
-    is_within_budget(scenario, 0);
-}
-
-#[test]
-fn an_edit_of_a_budget_counts_after_some_seconds() {
-    let edited = |second| rolling(most(2)).with(most(1)).then(&format!("s{second}:10+11"));
-    is_within_budget(edited(17).then("l24 p3-25 p4-26"), 2);
-    is_over_budget(edited(12).then("s13:10+11 l24 p3-25 p4-26"));
-    is_within_budget(rolling(json!({})).with(most(1)).then("s12:10+11 p3-13 p4-14"), 0);
-}
-
 /// Two pods of a Deployment with a surge of one, and new content, read at 11. They were listed at 12.
 fn surging(events: &str) -> Scenario {
     let mut scenario = one("").with(json!({"maxUnavailable": null, "maxSurge": 1})).then("s2:1 d1=2 c10=b s11:10+ l12");
@@ -499,74 +343,5 @@ fn a_deletion_against_the_deletion_policy_is_found() {
         let mut scenario = scenario.then("s2:1 c10=b s11:10+ p3-13 p14 s20:10");
         scenario.requests.deletions[0].evicted = evicted;
         if is_right { scenario.is_right() } else { scenario.is_wrong("policy") }
-    }
-}
-
-#[test]
-fn other_keys_are_not_part_of_the_content() {
-    let config_map = |revision, data: Value| Version {
-        revision,
-        key: "/registry/configmaps/n/c".to_owned(),
-        observed: at(revision),
-        object: Some(json!({"data": data})),
-    };
-    let monitor = json!({"metadata": {"uid": "m"}, "spec": {"configMap": "c", "keys": ["b", "a"]}, "status": {"sources": [{"kind": "ConfigMap", "name": "c"}]}});
-    let key = "/registry/magalix.com/configmonitors/n/m".to_owned();
-    let past = [
-        config_map(1, json!({"a": "1"})),
-        Version { revision: 2, key, observed: at(2), object: Some(monitor) },
-        config_map(3, json!({"a": "1", "c": "1"})),
-        config_map(4, json!({"a": "1", "b": "1"})),
-    ];
-    let timeline = Timeline::of(past.iter(), "n");
-    let since = |source| timeline.sources[source].iter().map(|(since, _)| *since).collect::<Vec<_>>();
-    assert_eq!((since("c[a,b]"), since("c")), (vec![1, 4], vec![1, 3, 4]));
-}
-
-#[test]
-fn a_recreated_secret_has_changed_and_a_relabelled_one_has_not() {
-    let version = |revision, object: Option<Value>| {
-        let key = "/registry/secrets/n/s".to_owned();
-        Version { revision, key, observed: at(revision), object }
-    };
-    let secret = |uid: &str, label: &str| {
-        let metadata = json!({"uid": uid, "labels": {"l": label}});
-        Some(json!({"kind": "Secret", "metadata": metadata, "data": {"a": "MQ=="}}))
-    };
-    let source = json!({"kind": "Secret", "name": "s"});
-    let monitor = json!({"metadata": {"uid": "m"}, "spec": {"sources": [{"secret": {"name": "s"}}]}, "status": {"sources": [source]}});
-    let key = "/registry/magalix.com/configmonitors/n/m".to_owned();
-    let past = [
-        version(1, secret("u", "1")),
-        Version { revision: 2, key, observed: at(2), object: Some(monitor) },
-        version(3, secret("u", "2")),
-        version(4, None),
-        version(5, secret("v", "2")),
-    ];
-    let timeline = Timeline::of(past.iter(), "n");
-    let since: Vec<u64> = timeline.sources["Secret/s"].iter().map(|(since, _)| *since).collect();
-    assert_eq!(since, vec![1, 4, 5]);
-    assert_ne!(timeline.content("Secret/s", 3), timeline.content("Secret/s", 5));
-}
-
-#[test]
-fn each_operator_of_an_expression_selects_as_documented() {
-    let select = |expression: Value| MonitorVersion {
-        revision: 1,
-        observed: at(1),
-        spec: json!({"podSelector": {"app": "a"}, "podSelectorExpressions": [expression]}),
-        status: Value::Null,
-    };
-    for (operator, values, query, matches) in [
-        ("In", json!(["y", "x"]), "app=a,t in (x,y)", [true, false, false]),
-        ("NotIn", json!(["x"]), "app=a,t notin (x)", [false, true, true]),
-        ("Exists", Value::Null, "app=a,t", [true, true, false]),
-        ("DoesNotExist", Value::Null, "app=a,!t", [false, false, true]),
-    ] {
-        let version = select(json!({"key": "t", "operator": operator, "values": values}));
-        assert_eq!(version.query(), query);
-        let pods = [json!({"app": "a", "t": "x"}), json!({"app": "a", "t": "z"}), json!({"app": "a"})];
-        assert_eq!(pods.map(|labels| version.selects(&labels)), matches, "{operator}");
-        assert!(!version.selects(&json!({"app": "b", "t": "x"})));
     }
 }

@@ -14,8 +14,8 @@ use testenv::{Client, DEADLINE, Kubectl, eventually, is_ready};
 use tokio::time::{sleep, timeout};
 
 use super::secrets::{PLANTED, planted};
+use crate::nightly::chaos::timeline::REQUEST;
 use crate::test_namespace::TestNamespace;
-use crate::timeline::REQUEST;
 use testenv::fixture::{condition, ensure_settled};
 
 /// The number of applications, each with a ConfigMap, pods and a ConfigMonitor of its own.
@@ -43,7 +43,7 @@ const EDITED: [&str; 10] = [
 /// A user who gets no answer goes on after this time.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
 /// Everything settles within this time after the last fault.
-const SETTLED_WITHIN: Duration = Duration::from_secs(240);
+const SETTLED_WITHIN: Duration = Duration::from_secs(600);
 
 /// Defines the edits of an application: those of a ConfigMap or a Secret, and the others.
 macro_rules! edits {

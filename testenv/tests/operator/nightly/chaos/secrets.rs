@@ -9,7 +9,7 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use serde_json::Value;
 use testenv::history::Version;
 
-use crate::timeline::{place, text};
+use crate::nightly::chaos::timeline::{place, text};
 
 /// The beginning of every value of a Secret, and the name of a key. Its length is a multiple of three, so that its
 /// base64 is the beginning of the value's base64.

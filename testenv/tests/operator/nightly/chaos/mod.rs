@@ -1,8 +1,7 @@
 //! Users edit, add, suspend, scale and remove, while everything that the operator needs is killed, stopped, slow or
 //! wrong at some time. Then everything heals. The history of all objects and the audit log must show that no change is
 //! lost, that no pod was deleted without a change, that budgets were kept, that restarts began at allowed times, that
-//! nothing of a Secret was written or logged, and that every status is true. A real Prometheus scrapes the operators
-//! all the time.
+//! nothing of a Secret was written or logged, and that every status is true.
 //!
 //! With an even seed two replicas elect a leader, and a process that is not the leader must change nothing.
 //!
@@ -15,17 +14,16 @@ mod load;
 mod nemesis;
 mod requests;
 mod secrets;
+mod timeline;
 
 use std::collections::BTreeMap;
 use std::env;
 use std::fmt::Debug;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
-use anyhow::{Result, ensure};
-use jiff::Timestamp;
+use anyhow::Result;
 use serde_json::Value;
-use testenv::counts::{counted, requests_agree};
-use testenv::{ControlPlane, Past, Prometheus};
+use testenv::{ControlPlane, Past};
 use tokio::time::Instant;
 
 use self::check::{Verdict, check_accounts, check_budgets, check_deletions, check_end, check_surge};
@@ -34,15 +32,13 @@ use self::load::Load;
 use self::nemesis::Nemesis;
 use self::requests::OperatorRequests;
 use self::secrets::{Search, search};
-use crate::monitoring::rules;
+use self::timeline::Timeline;
 use crate::test_namespace::TestNamespace;
-use crate::timeline::Timeline;
 use testenv::fixture::{file, install_crd};
 
 /// The default of `SECONDS`, the least duration of a run.
 const SECONDS: u64 = 20;
 const SEED: u64 = 1;
-const SECOND: Duration = Duration::from_secs(1);
 
 #[tokio::test]
 async fn no_change_is_lost_and_none_is_made_up() {
@@ -56,13 +52,12 @@ async fn no_change_is_lost_and_none_is_made_up() {
     for role in ["deploy/secrets/role/role.yml", "deploy/surge/role/role.yml"].map(file) {
         kubectl.ok(&["apply", "-n", &ns.namespace, "-f", &role]).await.unwrap();
     }
-    let prometheus = Prometheus::start(&rules()).await.unwrap();
     let replicas = if seed.is_multiple_of(2) { 2 } else { 1 };
     if replicas > 1 {
         let rights = file("deploy/high-availability/rbac.yml");
         kubectl.ok(&["apply", "-n", &ns.namespace, "-f", &rights]).await.unwrap();
     }
-    let mut nemesis = Nemesis::new(&mut control_plane, &ns, &prometheus, seed, replicas).await.unwrap();
+    let mut nemesis = Nemesis::new(&mut control_plane, &ns, seed, replicas).await.unwrap();
     let mut load = Load::new(&ns, kubectl, seed);
     load.set_up().await;
 
@@ -71,14 +66,12 @@ async fn no_change_is_lost_and_none_is_made_up() {
     let mut verdict = judge(&ns, &nemesis, &past);
     verdict.violations.extend(healed.err().map(|error| format!("not settled: {error:#}")));
     if verdict.violations.is_empty() {
-        let (since, pod) = nemesis.begin_anew().await.unwrap();
+        nemesis.begin_anew().await.unwrap();
         let last = tokio::select! {
             last = load.edit_all() => last,
             error = nemesis.tend() => Err(error),
         };
         verdict.violations.extend(last.err().map(|error| format!("final edits: {error:#}")));
-        let agree = metrics_agree(&ns, &nemesis, &prometheus, since, &pod).await;
-        verdict.violations.extend(agree.err().map(|error| format!("metrics: {error:#}")));
     }
     let (terms, sent) = (nemesis.terms(), nemesis.sent());
     if nemesis.elects() {
@@ -134,55 +127,6 @@ async fn play(nemesis: &mut Nemesis<'_>, load: &mut Load<'_>, seconds: u64) -> R
         healed = load.heal() => healed,
         error = nemesis.tend() => Err(error),
     }
-}
-
-/// Checks that the last scrape of the operator that makes the final edits has the same counts as the audit log since
-/// its start.
-///
-/// Only this operator is compared: what an operator counts between the last scrape and its kill is lost, and the API
-/// server does not know the requests that the fault proxy answers itself. The audit log does not name the process, so
-/// the other operators have ended before this one starts.
-async fn metrics_agree(
-    ns: &TestNamespace,
-    nemesis: &Nemesis<'_>,
-    prometheus: &Prometheus,
-    since: SystemTime,
-    pod: &str,
-) -> Result<()> {
-    let of_pod = format!("{{pod=\"{pod}\"}}");
-    let requests = || {
-        let mut requests = ns.requests_on(nemesis.control_plane)?;
-        requests
-            .retain(|entry| entry["requestReceivedTimestamp"].as_str().and_then(time).is_some_and(|at| at >= since));
-        Ok(requests)
-    };
-    let audit = requests_agree(prometheus, &of_pod, requests).await?;
-    let total = async |metric: &str| {
-        let samples = prometheus.query(&format!("sum by (pod) ({metric}{of_pod})")).await?;
-        anyhow::Ok(counted(&samples, &[]).into_values().sum::<u64>())
-    };
-    let of = |verb: &str, resource: &str| {
-        let done = audit.iter().filter(|(key, _)| key[0] == verb && key[1] == resource && key[2].starts_with('2'));
-        done.map(|(_, count)| count).sum::<u64>()
-    };
-    let (removed, deleted) =
-        (total("configmonitor_pods_removed_total").await?, of("delete", "pods") + of("create", "pods/eviction"));
-    ensure!(removed == deleted, "the metrics have {removed} removed pods, the audit log {deleted}");
-    // Times in a status are whole seconds. Everything was settled for longer than that.
-    let monitors = ns.client.list(&ns.collection("configmonitors")).await?;
-    let history = monitors.iter().flat_map(|monitor| monitor["status"]["history"].as_array().into_iter().flatten());
-    let recent =
-        history.filter(|entry| entry["startedAt"].as_str().and_then(time).is_some_and(|at| at + SECOND > since));
-    let (restarts, ended) = (total("configmonitor_restarts_total").await?, recent.count() as u64);
-    ensure!(restarts == ended && ended > 0, "the metrics have {restarts} completed restarts, the histories {ended}");
-    let alerts = prometheus.alerts().await?;
-    ensure!(!alerts.is_empty() && alerts.iter().all(|alert| alert["health"] == "ok"), "{alerts:?}");
-    println!("requests of the last operator: {}", audit.values().sum::<u64>());
-    Ok(())
-}
-
-fn time(text: &str) -> Option<SystemTime> {
-    Some(text.parse::<Timestamp>().ok()?.into())
 }
 
 /// Returns all violations, also those that a restore has undone.

@@ -13,26 +13,26 @@ use testenv::prometheus::promtool;
 use testenv::{Client, DEADLINE, Process, RunDir, eventually, project};
 use tokio::sync::OnceCell;
 
-use crate::metrics::is_accepted;
+use super::metrics::is_accepted;
 use crate::test_namespace::{TestNamespace, control_plane};
 use testenv::fixture::{NAME, create_crd, create_namespace, relative, shipped_deployment};
 
 /// Returns the groups of the PrometheusRule, as Prometheus reads them.
-pub(crate) fn rules() -> String {
+pub(super) fn rules() -> String {
     let text = fs::read_to_string(project("deploy/monitoring/rules.yml")).unwrap();
     let (_, spec) = text.split_once("\nspec:\n").unwrap();
     spec.lines().map(|line| format!("{}\n", line.strip_prefix("  ").unwrap())).collect()
 }
 
 /// Returns the operator's metrics that a text names, without the suffixes of histograms.
-pub(crate) fn names_of_metrics(text: &str) -> Vec<&str> {
+pub(super) fn names_of_metrics(text: &str) -> Vec<&str> {
     let words = text.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_'));
     let names = words.filter(|word| word.starts_with("configmonitor_"));
     names.map(|name| ["_bucket", "_sum", "_count"].iter().fold(name, |name, end| name.trim_end_matches(end))).collect()
 }
 
 /// Returns whether the operator has a metric of this name. A test of `src/metrics` compares the page with the code.
-pub(crate) fn is_known(name: &str) -> bool {
+pub(super) fn is_known(name: &str) -> bool {
     fs::read_to_string(project("docs/operations.md")).unwrap().contains(&format!("\n| `{name}` |"))
 }
 

@@ -2,7 +2,6 @@
 //!
 //! The format of these tests is that of `util/lua` in Argo CD's repository at 37ee0097. It ignores what only the result
 //! has; here, both must be equal.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -11,24 +10,17 @@ use std::process::Command;
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
-use testenv::binaries::{Binaries, tool};
-use testenv::kubectl::manifests;
+use testenv::binaries::tool;
 use testenv::process::printed;
-use testenv::{RunDir, project};
+use testenv::{RunDir, manifests, project};
 
 const FOLDER: &str = "deploy/argocd/resource_customizations/magalix.com/ConfigMonitor";
 /// The annotation whose value is a time, by action.
 const TIMES: [(&str, &str); 2] =
     [("restart", "magalix.com/restart-requested-at"), ("suspend", "magalix.com/suspended-at")];
 
-/// Reads a file of YAML, which need not be an object of Kubernetes.
-async fn yaml(path: &Path) -> Value {
-    let dir = RunDir::create().unwrap();
-    let (text, file) = (fs::read_to_string(path).unwrap(), dir.path().join("object.yaml"));
-    let head = if text.contains("kind: ") { "" } else { "apiVersion: v1\nkind: Tests\nmetadata: {name: tests}\n" };
-    fs::write(&file, format!("{head}{text}")).unwrap();
-    let kubectl = Binaries::prepare_kubectl_of_the_manifests().await.unwrap().program("kubectl");
-    manifests(&kubectl, &file).await.unwrap().remove(0)
+fn yaml(path: &Path) -> Value {
+    manifests(path).unwrap().remove(0)
 }
 
 /// Returns the table of Lua with the same content.
@@ -53,20 +45,20 @@ async fn run(script: &str, object: &Value) -> Value {
     serde_json::from_str(&printed(&glua).await.unwrap()).unwrap()
 }
 
-async fn tests(file: &str, field: &str) -> Vec<Value> {
-    let tests = yaml(&project(FOLDER).join(file)).await[field].take();
+fn tests(file: &str, field: &str) -> Vec<Value> {
+    let tests = yaml(&project(FOLDER).join(file))[field].take();
     tests.as_array().unwrap().clone()
 }
 
-async fn object(test: &Value, path: &str) -> Value {
-    yaml(&project(FOLDER).join(path).join(test["inputPath"].as_str().unwrap())).await
+fn object(test: &Value, path: &str) -> Value {
+    yaml(&project(FOLDER).join(path).join(test["inputPath"].as_str().unwrap()))
 }
 
 #[tokio::test]
 async fn the_health_of_each_object_is_what_its_test_says() {
     let mut judged = BTreeSet::new();
-    for test in tests("health_test.yaml", "tests").await {
-        let health = run("health.lua", &object(&test, "").await).await;
+    for test in tests("health_test.yaml", "tests") {
+        let health = run("health.lua", &object(&test, "")).await;
         assert_eq!(health, test["healthStatus"], "{test}");
         judged.insert(health["status"].as_str().unwrap().to_owned());
     }
@@ -75,8 +67,8 @@ async fn the_health_of_each_object_is_what_its_test_says() {
 
 #[tokio::test]
 async fn each_action_is_offered_when_it_makes_sense() {
-    for test in tests("actions/action_test.yaml", "discoveryTests").await {
-        let offered = run("actions/discovery.lua", &object(&test, "actions").await).await;
+    for test in tests("actions/action_test.yaml", "discoveryTests") {
+        let offered = run("actions/discovery.lua", &object(&test, "actions")).await;
         let expected = test["result"].as_array().unwrap().iter().map(|action| {
             let mut action = action.clone();
             let name = action.as_object_mut().unwrap().remove("name").unwrap();
@@ -88,10 +80,10 @@ async fn each_action_is_offered_when_it_makes_sense() {
 
 #[tokio::test]
 async fn each_action_changes_what_its_test_says() {
-    for test in tests("actions/action_test.yaml", "actionTests").await {
+    for test in tests("actions/action_test.yaml", "actionTests") {
         let action = test["action"].as_str().unwrap();
         let begun = Timestamp::now().as_second();
-        let mut changed = run(&format!("actions/{action}/action.lua"), &object(&test, "actions").await).await;
+        let mut changed = run(&format!("actions/{action}/action.lua"), &object(&test, "actions")).await;
         if let Some((_, annotation)) = TIMES.iter().find(|(of, _)| *of == action) {
             let annotations = changed["metadata"]["annotations"].as_object_mut().unwrap();
             let time: Timestamp = annotations.remove(*annotation).unwrap().as_str().unwrap().parse().unwrap();
@@ -101,7 +93,7 @@ async fn each_action_changes_what_its_test_says() {
             }
         }
         let expected = test["expectedOutputPath"].as_str().unwrap();
-        assert_eq!(changed, yaml(&project(FOLDER).join("actions").join(expected)).await, "{test}");
+        assert_eq!(changed, yaml(&project(FOLDER).join("actions").join(expected)), "{test}");
     }
 }
 

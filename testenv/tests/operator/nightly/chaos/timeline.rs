@@ -44,17 +44,10 @@ pub(crate) struct Owner {
     key: String,
     /// The UID of the Deployment of a ReplicaSet.
     pub(crate) controller: Option<String>,
-    /// The labels in its template.
-    pub(crate) labels: Value,
     pub(crate) desired: Vec<Desired>,
 }
 
 impl Owner {
-    /// Returns the desired replicas at a revision.
-    pub(crate) fn desired_at(&self, revision: u64) -> usize {
-        self.desired.iter().rfind(|desired| desired.revision <= revision).map_or(0, |desired| desired.pods)
-    }
-
     /// Returns the desired replicas since a time, up to a revision.
     pub(crate) fn desired_since(&self, since: SystemTime, revision: u64) -> impl Iterator<Item = usize> {
         let mut over = false;
@@ -167,7 +160,6 @@ impl Timeline {
         let owner = owners.entry(text(&object["metadata"]["uid"])).or_default();
         owner.key.clone_from(&version.key);
         owner.controller = controller(&object["metadata"]).map(|owner| text(&owner["uid"]));
-        owner.labels = object["spec"]["template"]["metadata"]["labels"].clone();
         let history = &mut owner.desired;
         if history.last().is_none_or(|last| last.pods != pods) {
             history.push(Desired { revision: version.revision, observed: version.observed, pods });

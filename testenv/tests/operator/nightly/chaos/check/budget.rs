@@ -13,8 +13,8 @@ use jiff::SignedDuration;
 use rules::Moment;
 
 use super::{Timestamp, Verdict};
-use crate::chaos::requests::{Deletion, OperatorRequests};
-use crate::timeline::{Monitor, MonitorVersion, Owner, Pod, Timeline, ms};
+use crate::nightly::chaos::requests::{Deletion, OperatorRequests};
+use crate::nightly::chaos::timeline::{Monitor, MonitorVersion, Owner, Pod, Timeline, ms};
 
 /// A request that took longer than this may have been given up by then.
 const LATE: Duration = Duration::from_millis(500);
@@ -31,7 +31,7 @@ pub(super) struct Case<'a> {
     at: u64,
 }
 
-pub(in crate::chaos) fn check_budgets(timeline: &Timeline, requests: &OperatorRequests) -> Verdict {
+pub(in crate::nightly::chaos) fn check_budgets(timeline: &Timeline, requests: &OperatorRequests) -> Verdict {
     let mut verdict = Verdict::default();
     for deletion in requests.first_deletions() {
         let Some(pod) = timeline.pods.get(&deletion.uid) else { continue };

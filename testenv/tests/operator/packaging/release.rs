@@ -12,13 +12,11 @@ use std::process::Command;
 use serde_json::Value;
 use testenv::binaries::tool;
 use testenv::control_plane::free_port;
-use testenv::fixture::Fixture;
 use testenv::pages::Section;
 use testenv::process::printed;
 use testenv::{Client, ControlPlane, DEADLINE, Process, RunDir, eventually, project};
 
 use crate::reader::Reader;
-use crate::test_namespace::pod_of;
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
@@ -183,24 +181,4 @@ async fn is_pulled(folder: &Path, registry: &Registry, digest: &str) {
     assert!(version.contains(VERSION), "{version}");
     let licenses = fs::read_to_string(folder.join("LICENSES.txt")).unwrap();
     assert!(licenses.contains("Copyright (c) Tokio Contributors") && licenses.contains("GNU Lesser"), "{licenses}");
-}
-
-/// All but building the images and loading them.
-#[tokio::test]
-async fn whoever_has_a_cluster_tries_the_demo_in_it() {
-    let control_plane = ControlPlane::start().await.unwrap();
-    let mut reader = Reader::new(&control_plane, "default").await;
-    // The page is for somebody in the clone.
-    reader.replace("-k . ", "-k configmonitor-operator ");
-    reader.replace("-k demo-app", "-k configmonitor-operator/demo-app");
-    reader.set("KUBE_EDITOR", "sed --in-place s/Welcome/Good-bye/");
-    let section = Section::of("README.md", "Try it").unwrap();
-    reader.follow(&section.sessions[0]).await;
-    let ns = Fixture { namespace: "default".to_owned(), client: control_plane.client() };
-    let deployment = ns.get("deployments", "configmonitor-operator").await;
-    let _operator = pod_of(&control_plane, &deployment, "default", "one").await;
-    ns.settled("flakapp-config-monitor", "UpToDate").await;
-    let before = ns.ready_pods("app=frontend", 3).await;
-    reader.follow(&section.others).await;
-    ns.replaced("app=frontend", &before).await;
 }

@@ -11,7 +11,7 @@ use fastrand::Rng;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use testenv::fault_proxy::Request;
-use testenv::{Backup, ControlPlane, Fault, FaultProxy, History, Operator, Past, Prometheus, Proxy};
+use testenv::{Backup, ControlPlane, Fault, FaultProxy, History, Operator, Past, Proxy};
 use tokio::time::sleep;
 
 use super::leaders::{Sent, Term};
@@ -106,8 +106,6 @@ pub(super) struct Nemesis<'a> {
     /// One route for each replica: a replica is cut off alone, and its requests are distinguished from the other's.
     routes: Vec<Route>,
     rng: Rng,
-    /// Scrapes the operators, each as a pod of its own.
-    prometheus: &'a Prometheus,
     operators: Vec<Running>,
     /// The operators that have ended, and when, for their logs.
     ended: Vec<(Running, SystemTime)>,
@@ -134,7 +132,6 @@ impl<'a> Nemesis<'a> {
     pub(super) async fn new(
         control_plane: &'a mut ControlPlane,
         ns: &'a TestNamespace,
-        prometheus: &'a Prometheus,
         seed: u64,
         replicas: usize,
     ) -> Result<Self> {
@@ -147,7 +144,6 @@ impl<'a> Nemesis<'a> {
         let mut nemesis = Self {
             control_plane,
             ns,
-            prometheus,
             routes,
             rng: Rng::with_seed(seed),
             operators: Vec::new(),
@@ -331,24 +327,16 @@ impl<'a> Nemesis<'a> {
         let started = SystemTime::now();
         let operator = self.ns.operator_at(&self.routes[route].faults.url(), args);
         self.operators.push(Running { operator, route, pod_uid, started });
-        let (first, mut targets) = (self.ended.len(), Vec::new());
-        for (number, running) in self.operators.iter().enumerate() {
-            let pod = format!("operator-{}", first + number);
-            targets.push((running.operator.url().await?, json!({"namespace": self.ns.namespace, "pod": pod})));
-        }
-        self.prometheus.scrape(&targets)
+        Ok(())
     }
 
-    /// Ends every operator, and starts another one that meets no more faults. Returns its pod, and when it
-    /// started: by its log, as a request of the others may arrive after their end.
-    pub(super) async fn begin_anew(&mut self) -> Result<(SystemTime, String)> {
+    /// Ends every operator, and starts another one that meets no more faults.
+    pub(super) async fn begin_anew(&mut self) -> Result<()> {
         for mut running in std::mem::take(&mut self.operators) {
             running.operator.terminate().await?;
             self.ended.push((running, SystemTime::now()));
         }
-        self.start_operator(0, None).await?;
-        let since = first_said(&self.operators[0].operator, "starting").context("an operator without a log")?;
-        Ok((since, format!("operator-{}", self.ended.len())))
+        self.start_operator(0, None).await
     }
 
     fn kill_operator(&mut self, at: usize) -> (usize, String) {

@@ -11,13 +11,13 @@ use rules::status::Restart;
 use rules::{A_SECOND, Account, Event, reported};
 
 use super::{Verdict, listed};
-use crate::chaos::requests::{Deletion, OperatorRequests};
-use crate::timeline::{Monitor, MonitorVersion, Timeline};
+use crate::nightly::chaos::requests::{Deletion, OperatorRequests};
+use crate::nightly::chaos::timeline::{Monitor, MonitorVersion, Timeline};
 
 /// The sender of a request that took longer than this may have ended meanwhile.
 const LATE: Duration = Duration::from_millis(500);
 
-pub(in crate::chaos) fn check_accounts(timeline: &Timeline, requests: &OperatorRequests) -> Verdict {
+pub(in crate::nightly::chaos) fn check_accounts(timeline: &Timeline, requests: &OperatorRequests) -> Verdict {
     let mut verdict = Verdict::default();
     for monitor in timeline.monitors.values() {
         let (writes, events) = (monitor.writes(), monitor.events.iter().collect::<Vec<_>>());
