@@ -1,7 +1,7 @@
 //! The control plane as a whole: start, outages, restore, end.
 
 use std::collections::HashMap;
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
@@ -202,17 +202,9 @@ impl ControlPlane {
         Ok(self.admin.ok(&args).await?.trim().to_owned())
     }
 
-    /// Returns all requests so far from the API server's audit log: `verb`, `user`, `objectRef`, `responseStatus` and
-    /// so on, but no bodies. A watch has two entries, when it starts and when it ends (`stage`). The administrator is
-    /// the user `admin`; controllers, scheduler and kwok have their programs' names.
-    pub fn audit_log(&self) -> Result<Vec<Value>> {
-        let text = fs::read_to_string(self.audit_log_file())?;
-        // The last line may be half written, and so may that of a killed server.
-        Ok(text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect())
-    }
-
-    /// Returns the entries of the audit log about this ServiceAccount. Each line of the log is read once, so that many tests may
-    /// ask again and again.
+    /// Returns the requests of a ServiceAccount so far, from the API server's audit log: `verb`, `objectRef`,
+    /// `responseStatus` and so on, but no bodies. A watch has two entries, when it starts and when it ends (`stage`). Each
+    /// line of the log is read once, so that many tests may ask again and again.
     pub fn requests_of(&self, user: &str) -> Result<Vec<Value>> {
         let mut audited = self.audited.lock().unwrap_or_else(PoisonError::into_inner);
         audited.read(&self.audit_log_file())?;

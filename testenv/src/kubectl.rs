@@ -4,17 +4,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use anyhow::{Result, ensure};
-use serde_json::Value;
 
-use crate::process::{output, printed};
-
-/// Reads the objects of a file of YAML, by a patch that changes nothing. Needs no cluster, and no settings of the user.
-pub async fn manifests(kubectl: &Path, file: &Path) -> Result<Vec<Value>> {
-    let mut command = Command::new(kubectl);
-    command.args(["patch", "--local", "--type=merge", "--patch={}", "--output=json", "-f"]).arg(file);
-    let text = printed(command.env("KUBECONFIG", "/dev/null").env("KUBERC", "off")).await?;
-    Ok(serde_json::Deserializer::from_str(&text).into_iter().collect::<Result<_, _>>()?)
-}
+use crate::process::output;
 
 /// The program with one kubeconfig and a home of its own, so that no setting of the user counts and no cache is written
 /// there.

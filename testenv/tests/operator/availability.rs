@@ -42,11 +42,12 @@ impl Observer {
 
 impl Seen {
     /// Returns how many of `desired` pods were missing at the worst moment, after all of them were available for the
-    /// first time. The pods are those of this owner, or all if it is empty.
+    /// first time. The pods are those `app=frontend` of this owner, or of all if it is empty.
     pub(crate) fn most_missing(&self, desired: usize, owner: &str) -> usize {
         let (mut available, mut most) = (BTreeMap::new(), None);
         for version in &self.0 {
-            let serves = |pod: &Value| is_ready(pod) && (owner.is_empty() || pod["metadata"]["labels"]["of"] == owner);
+            let is_its = |labels: &Value| labels["app"] == NAME && (owner.is_empty() || labels["of"] == owner);
+            let serves = |pod: &Value| is_ready(pod) && is_its(&pod["metadata"]["labels"]);
             available.insert(&version.key, version.object.as_ref().is_some_and(serves));
             let missing = desired.saturating_sub(available.values().filter(|serves| **serves).count());
             most = most.map(|most: usize| most.max(missing)).or((missing == 0).then_some(0));
@@ -54,11 +55,12 @@ impl Seen {
         most.expect("all pods were available")
     }
 
-    /// Returns the UIDs of the pods that have begun to terminate, in order.
+    /// Returns the UIDs of the pods `app=frontend` that have begun to terminate, in order.
     pub(crate) fn gone(&self) -> Vec<String> {
         let mut gone = Vec::new();
         let pods = self.0.iter().filter_map(|version| version.object.as_ref());
-        for pod in pods.filter(|pod| !pod["metadata"]["deletionTimestamp"].is_null()) {
+        let is_its = |metadata: &Value| metadata["labels"]["app"] == NAME && !metadata["deletionTimestamp"].is_null();
+        for pod in pods.filter(|pod| is_its(&pod["metadata"])) {
             let uid = pod["metadata"]["uid"].as_str().unwrap().to_owned();
             if !gone.contains(&uid) {
                 gone.push(uid);

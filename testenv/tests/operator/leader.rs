@@ -134,7 +134,7 @@ async fn without_the_right_to_leases_no_replica_leads_and_the_metrics_say_so_unt
         let mut leaders = 0;
         for replica in &replicas {
             let metrics = metrics_of(&replica.operator).await;
-            let line = metrics.lines().find(|line| line.starts_with("configmonitor_leader{")).unwrap();
+            let line = metrics.lines().find(|line| line.starts_with("configmonitor_leader")).unwrap();
             leaders += usize::from(line.ends_with(" 1"));
         }
         leaders

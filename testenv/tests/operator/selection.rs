@@ -22,7 +22,7 @@ async fn expressions_select_the_same_pods_as_for_kubectl() {
     }
     ns.ready_pods(APP, 4).await;
     let _operator = ns.operator().await;
-    ns.monitor(NAME, json!({})).await;
+    ns.monitor(NAME, json!({"minIntervalSeconds": 1})).await;
     let kubectl = control_plane().await.kubectl();
     for (count, expressions, query) in [
         (2, json!([{"key": "tier", "operator": "In", "values": ["front", "back"]}]), "tier in (front, back)"),

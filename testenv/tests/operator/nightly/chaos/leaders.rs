@@ -8,8 +8,6 @@ use std::time::{Duration, SystemTime};
 use jiff::Timestamp;
 use testenv::fault_proxy::Request;
 
-use super::requests::Period;
-
 /// The last request of a process is observed at most this long after its end.
 const HEARD_LATE: Duration = Duration::from_secs(1);
 
@@ -56,14 +54,6 @@ pub(super) fn check_leaders(terms: &[Term], sent: &[Sent]) -> Vec<String> {
     wrong.map(describe).collect()
 }
 
-/// Returns when there were two leaders.
-pub(super) fn overlaps(terms: &[Term]) -> Vec<Period> {
-    let led: Vec<Period> = terms.iter().filter_map(|term| Some((term.elected?, term.until))).collect();
-    let pairs = led.iter().enumerate().flat_map(|(number, one)| led[..number].iter().map(move |other| (one, other)));
-    let both = pairs.map(|(one, other)| (one.0.max(other.0), one.1.min(other.1)));
-    both.filter(|(from, to)| from <= to).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -92,11 +82,5 @@ mod tests {
         assert_eq!(violations(&terms, "POST", "/apis/events.k8s.io/v1/namespaces/n/events", (15, 1)), 1);
         assert_eq!(violations(&terms, "GET", "/api/v1/namespaces/n/configmaps", (15, 1)), 0);
         assert_eq!(violations(&terms, "PUT", "/apis/coordination.k8s.io/v1/namespaces/n/leases/a", (15, 1)), 0);
-    }
-
-    #[test]
-    fn two_leaders_at_once_are_found() {
-        let terms = [term(0, Some(10), 20), term(1, Some(18), 30), term(0, None, 40), term(0, Some(31), 40)];
-        assert_eq!(overlaps(&terms), [(at(18), at(20))]);
     }
 }

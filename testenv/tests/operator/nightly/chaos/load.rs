@@ -28,18 +28,7 @@ const WITH_SECRET: [usize; 3] = [1, 3, 7];
 /// hide a lost change of the other.
 const PHASE: usize = 80;
 /// The fields of the spec that users edit, and that `heal` removes unless they are part of the intended spec.
-const EDITED: [&str; 10] = [
-    "keys",
-    "podSelectorExpressions",
-    "maxUnavailable",
-    "maxSurge",
-    "restartLast",
-    "minReadySeconds",
-    "deletionPolicy",
-    "suspend",
-    "windows",
-    "canary",
-];
+const EDITED: [&str; 4] = ["maxUnavailable", "maxSurge", "deletionPolicy", "suspend"];
 /// A user who gets no answer goes on after this time.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
 /// Everything settles within this time after the last fault.
@@ -60,28 +49,7 @@ macro_rules! edits {
 
 edits!(
     [Content, BackAndForth, LabelOnly, DeleteAndCreate, BinaryData, Megabyte, OtherKey, Apply,],
-    [
-        AddMonitor,
-        RemoveMonitor,
-        Suspend,
-        Resume,
-        QuietPeriod,
-        Selector,
-        Source,
-        Keys,
-        Expressions,
-        MaxUnavailable,
-        MinReady,
-        DeletionPolicy,
-        Windows,
-        MinInterval,
-        Canary,
-        MaxSurge,
-        RestartLast,
-        Request,
-        Disruption,
-        Scale,
-    ]
+    [AddMonitor, RemoveMonitor, Suspend, Resume, MaxUnavailable, DeletionPolicy, MaxSurge, Request, Disruption, Scale,]
 );
 
 pub(super) struct Load<'a> {
@@ -243,94 +211,19 @@ impl<'a> Load<'a> {
             }
             Edit::Suspend => self.patch_spec(&own, json!({"suspend": true})).await,
             Edit::Resume => self.patch_spec(&own, json!({"suspend": null})).await,
-            Edit::QuietPeriod => {
-                let seconds = self.rng.u64(..3);
-                self.patch_spec(&own, json!({"quietPeriodSeconds": seconds})).await
-            }
-            Edit::Selector => self.patch_spec(&own, json!({"podSelector": {"app": other}})).await,
-            Edit::Source if has_secret(app) => {
-                let secret = json!({"secret": {"name": own}});
-                let sources = [
-                    json!({"configMap": null, "sources": both(&own)}),
-                    json!({"configMap": null, "sources": [secret, {"configMap": {"name": other}}]}),
-                    json!({"configMap": null, "sources": [secret]}),
-                    json!({"configMap": own, "sources": null}),
-                ];
-                let edited = sources[self.rng.usize(..4)].clone();
-                self.patch_spec(&own, edited).await
-            }
-            Edit::Source => self.patch_spec(&own, json!({"configMap": other})).await,
-            Edit::Keys => {
-                let keys = [json!(["config.cfg"]), json!(["other.cfg", "config.cfg"]), Value::Null];
-                let keys = &keys[self.rng.usize(..3)];
-                if !has_secret(app) {
-                    return self.patch_spec(&own, json!({"keys": keys})).await;
-                }
-                let mut sources = both(&own);
-                if keys.is_array() {
-                    sources[1]["secret"]["keys"] = keys.clone();
-                }
-                self.patch_spec(&own, json!({"configMap": null, "keys": null, "sources": sources})).await
-            }
-            Edit::Expressions => {
-                let expressions = [
-                    json!([{"key": "track", "operator": "In", "values": ["stable", "canary"]}]),
-                    json!([{"key": "track", "operator": "NotIn", "values": ["canary"]}]),
-                    json!([{"key": "of", "operator": "Exists"}, {"key": "old", "operator": "DoesNotExist"}]),
-                    Value::Null,
-                ];
-                let expressions = &expressions[self.rng.usize(..4)];
-                self.patch_spec(&own, json!({"podSelectorExpressions": expressions})).await
-            }
             Edit::MaxUnavailable => {
                 let some = [Value::Null, json!("100%"), self.max_unavailable(), self.max_unavailable()];
                 let most = &some[self.rng.usize(..4)];
                 self.patch_spec(&own, json!({"maxUnavailable": most})).await
             }
-            Edit::MinReady => {
-                let seconds = self.rng.u64(..2);
-                self.patch_spec(&own, json!({"minReadySeconds": seconds})).await
-            }
             Edit::DeletionPolicy => {
                 let policy = ["Delete", "Evict"][self.rng.usize(..2)];
                 self.patch_spec(&own, json!({"deletionPolicy": policy})).await
             }
-            Edit::Windows => {
-                let window = |schedule, seconds| json!({"schedule": schedule, "durationSeconds": seconds});
-                let (odd, half) = (window("1-59/2 * * * *", 50), window("* * * * *", 30));
-                let windows = [json!([half]), json!([odd, half]), json!([odd]), Value::Null];
-                let windows = &windows[self.rng.usize(..4)];
-                self.patch_spec(&own, json!({"windows": windows})).await
-            }
-            Edit::MinInterval => {
-                // Without an interval the guard against loops is in force.
-                let seconds = [json!(1), json!(3), json!(15), Value::Null];
-                let seconds = &seconds[self.rng.usize(..4)];
-                self.patch_spec(&own, json!({"minIntervalSeconds": seconds})).await
-            }
-            Edit::Canary => {
-                let canary = match self.rng.u8(..4) {
-                    0 => Value::Null,
-                    1 => json!({"pods": "50%", "bakeSeconds": self.rng.u64(..3)}),
-                    _ => json!({"pods": 1, "bakeSeconds": self.rng.u64(..3)}),
-                };
-                self.patch_spec(&own, json!({"canary": canary, "maxSurge": null})).await
-            }
             Edit::MaxSurge => {
                 let surge = [json!(1), json!("50%"), Value::Null][self.rng.usize(..3)].clone();
                 let most = if surge.is_null() || self.rng.bool() { json!(1) } else { Value::Null };
-                self.patch_spec(&own, json!({"maxSurge": surge, "maxUnavailable": most, "canary": null})).await
-            }
-            Edit::RestartLast => {
-                // A label of the pods of the StatefulSet.
-                let ordinal = |operator, values: &[&str]| {
-                    let requirement =
-                        json!({"key": "apps.kubernetes.io/pod-index", "operator": operator, "values": values});
-                    json!({"matchExpressions": [requirement]})
-                };
-                let last = [ordinal("In", &["0"]), ordinal("DoesNotExist", &[]), Value::Null];
-                let last = &last[self.rng.usize(..3)];
-                self.patch_spec(&own, json!({"restartLast": last})).await
+                self.patch_spec(&own, json!({"maxSurge": surge, "maxUnavailable": most})).await
             }
             Edit::Request => {
                 let annotations = json!({REQUEST: format!("edit {count}")});

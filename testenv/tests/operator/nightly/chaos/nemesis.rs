@@ -15,21 +15,16 @@ use testenv::{Backup, ControlPlane, Fault, FaultProxy, History, Operator, Past, 
 use tokio::time::sleep;
 
 use super::leaders::{Sent, Term};
-use super::requests::Period;
 use crate::leader::LOST;
 use crate::test_namespace::TestNamespace;
 use testenv::fixture::start_proxy;
 use testenv::operator::message;
 
-const KEPT: [&str; 9] = [
+const KEPT: [&str; 5] = [
     "/registry/configmaps/",
     "/registry/secrets/",
     "/registry/events/",
     "/registry/pods/",
-    "/registry/deployments/",
-    "/registry/replicasets/",
-    "/registry/statefulsets/",
-    "/registry/daemonsets/",
     "/registry/magalix.com/configmonitors/",
 ];
 
@@ -70,15 +65,6 @@ const OF_OTHERS: [Trouble; 9] = [
     Trouble::ErrorsAnswered,
 ];
 
-/// The faults in which one operator follows another, or there are two.
-const OVERLAPPING: [Trouble; 5] = [
-    Trouble::OperatorKilled,
-    Trouble::OperatorTerminated,
-    Trouble::TwoOperators,
-    Trouble::CutOff,
-    Trouble::LeaseDeleted,
-];
-
 /// A leader that is stopped or cut off for this time, in milliseconds, loses the Lease to the standby.
 const LONG: Range<u64> = 16_000..20_000;
 /// The time within which a leader observes that another process has taken a deleted Lease.
@@ -113,8 +99,6 @@ pub(super) struct Nemesis<'a> {
     backup: Option<(Backup, SystemTime)>,
     history: Option<History>,
     sent: Arc<Mutex<Vec<Sent>>>,
-    /// When one operator followed another, or there were two.
-    pub(super) overlaps: Vec<Period>,
     /// The pasts that restores have undone.
     pub(super) undone: Vec<Undone>,
     pub(super) done: BTreeMap<Trouble, usize>,
@@ -153,7 +137,6 @@ impl<'a> Nemesis<'a> {
             history: Some(history),
             undone: Vec::new(),
             sent: Arc::default(),
-            overlaps: Vec::new(),
             done: BTreeMap::new(),
         };
         nemesis.rule(|| |_| Fault::None);
@@ -213,7 +196,6 @@ impl<'a> Nemesis<'a> {
     }
 
     async fn make(&mut self, trouble: Trouble) -> Result<()> {
-        let from = SystemTime::now();
         match trouble {
             Trouble::OperatorKilled => {
                 let victim = self.victim();
@@ -272,9 +254,6 @@ impl<'a> Nemesis<'a> {
                 ensure!(matches!(deleted.status, 200 | 404), "the Lease stays: {}", deleted.body);
                 sleep(LEASE_HEARD_WITHIN).await;
             }
-        }
-        if OVERLAPPING.contains(&trouble) {
-            self.overlaps.push((from, SystemTime::now()));
         }
         Ok(())
     }
