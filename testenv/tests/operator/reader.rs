@@ -78,9 +78,7 @@ impl Reader {
 
     /// Runs a command and returns what it prints.
     pub(crate) async fn run(&mut self, line: &str) -> Result<String> {
-        // Who waits in vain is not to wait for long here.
-        let line = line.replace("--timeout=15m", "--timeout=3m");
-        let line = self.placeholders.iter().fold(line, |line, (text, other)| line.replace(text, other));
+        let line = self.placeholders.iter().fold(line.to_owned(), |line, (text, other)| line.replace(text, other));
         let is_name = |name: &&str| name.chars().all(|c| c.is_alphanumeric() || c == '_');
         let assigned = line.split_once('=').map(|(name, _)| name).filter(is_name).map(str::to_owned);
         let script = assigned.as_ref().map_or(line.clone(), |name| format!("{line} && printf %s \"${name}\""));

@@ -264,7 +264,7 @@ async fn a_pipeline_waits_for_every_edit_of_the_file_or_fails_and_says_why() {
     let failure = kitchen.reader.run("kubectl cmon wait shop").await.unwrap_err().to_string();
     assert!(failure.contains("grant the operator the right to"), "{failure}");
     kitchen.run("kubectl apply -f configmonitor-operator/deploy/secrets/role/role.yml").await;
-    kitchen.run("kubectl wait configmonitor/shop --for=condition=Ready --timeout=3m").await;
+    kitchen.run("kubectl wait configmonitor/shop --for=condition=Ready --timeout=10m").await;
     let before = kitchen.ns.pods(SHOP_PODS).await;
     let file = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: shop-config}\ndata: {app.cfg: two}\n---\n\
                 apiVersion: v1\nkind: Secret\nmetadata: {name: shop-tls}\nstringData: {tls.key: two}\n";

@@ -132,12 +132,7 @@ impl TestNamespace {
     }
 
     pub(crate) fn unsynced_operator(&self) -> Operator {
-        self.operator_behind(&self.proxy.url())
-    }
-
-    /// Starts an operator that uses this address as its proxy.
-    pub(crate) fn operator_behind(&self, url: &str) -> Operator {
-        self.operator_at(url, &[])
+        self.operator_at(&self.proxy.url(), &[])
     }
 
     /// Starts an operator with additional arguments that uses this address as its proxy.

@@ -111,7 +111,7 @@ impl Cluster {
 /// The commands of the chart's README.
 async fn an_edit_works_after_install_upgrade_rollback_and_reinstall(helm: &'static str) {
     let cluster = Cluster::new(helm).await;
-    let (earlier, wait) = (cluster.earlier_chart(), ["--wait", "--timeout=3m"]);
+    let (earlier, wait) = (cluster.earlier_chart(), ["--wait", "--timeout=10m"]);
     let printed = cluster.helm(&[&["install", RELEASE, &earlier], &wait[..]].concat()).await;
     assert!(printed.contains("kubectl rollout status deployment/configmonitor-operator"), "{printed}");
     cluster.fixture.create_monitor(NAME, json!({})).await;

@@ -1,6 +1,6 @@
 //! The timeline of one namespace, from the history of all objects: the content of ConfigMaps and Secrets, the pods, and
-//! every version of each ConfigMonitor. Revisions are those of the store, which
-//! counts every write once, so their order does not depend on clocks.
+//! every version of each ConfigMonitor. Revisions are those of the store, which counts every write once, so their order does
+//! not depend on clocks.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::SystemTime;
