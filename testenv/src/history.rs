@@ -82,6 +82,7 @@ impl History {
 
     pub async fn reach(&self, revision: u64) -> Result<()> {
         eventually("the history is complete", DEADLINE, async || {
+            assert!(!self.follower.is_finished(), "the history has ended");
             let reached = lock(&self.past).revision;
             ensure!(reached >= revision, "the history has reached {reached}, not {revision}");
             Ok(())
