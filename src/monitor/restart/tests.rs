@@ -1,4 +1,3 @@
-mod before;
 mod explore;
 mod last;
 mod machine;
@@ -8,10 +7,8 @@ use std::num::NonZeroU8;
 use std::sync::Arc;
 use std::time::Duration;
 
-use proptest::prelude::*;
 use serde_json::value::RawValue;
 
-use super::budget::is_available;
 use super::canary::CanarySight;
 use super::plan::{Exempt, Plan, Snapshot, Suspects};
 use super::seen::View;
@@ -308,18 +305,6 @@ fn a_pod_that_becomes_exempt_during_a_restart_is_neither_deleted_nor_waited_for(
 }
 
 #[test]
-fn terminating_pods_are_waited_for_and_not_deleted_again() {
-    let terminating = Pod { gone_by: Some(server(READ + 30)), ..pod("a") };
-    let plan = plan(&[terminating.clone(), pod("b")]);
-    assert_eq!(old(&plan), ["a", "b"]);
-    assert_eq!(stands(&plan, &[terminating.clone(), pod("b")]).next, remove(&["b"]));
-    let standing = stands(&plan, &[terminating, created("c", READ + 9), created("d", READ + 9)]);
-    assert_eq!((standing.remaining, standing.lacking), (1, 0));
-    let Move::Wait(Some(until)) = standing.next else { panic!("{:?} does not wait", standing.next) };
-    assert!((server(READ + 90)..=server(READ + 92)).contains(&until), "{until}");
-}
-
-#[test]
 fn a_pod_that_still_terminates_a_minute_past_its_grace_period_is_stuck_and_not_waited_for() {
     let terminating = Pod { gone_by: Some(server(READ + 30)), ..pod("a") };
     let plan = plan(&[pod("a")]);
@@ -537,191 +522,10 @@ fn a_restart_removes_its_old_pods_and_waits_for_what_their_owners_desire() {
     assert_eq!(stands(&plan, &[]).next, Move::Done, "nobody creates them again");
 }
 
-fn any_pod() -> impl Strategy<Value = Pod> {
-    let kind = prop_oneof![3 => Just("ReplicaSet"), 1 => Just("Job"), 1 => Just("")];
-    let gone_by = prop_oneof![3 => Just(None), 1 => (-200..200_i64).prop_map(|from| Some(server(READ + from)))];
-    let flags = (prop::bool::weighted(0.1), prop::bool::weighted(0.1), any::<bool>());
-    ("[a-f]", -3..4_i64, kind, gone_by, flags).prop_map(|(name, age, kind, gone_by, (mirror, finished, ready))| Pod {
-        controller: (!kind.is_empty()).then(|| owner(kind, "o")),
-        gone_by,
-        mirror,
-        finished,
-        ready_since: ready.then(|| server(READ)),
-        ..created(&name, READ + age)
-    })
-}
-
-proptest! {
-    #[test]
-    fn only_pods_in_sight_that_are_old_and_restartable_are_removed(
-        pods in prop::collection::vec(any_pod(), 0..8),
-        visible in prop::collection::vec(any_pod(), 0..8),
-        (unmanaged, revert, own) in (prop_oneof![Just("Skip"), Just("Delete")], any::<bool>(), "[a-f]"),
-        owners in 0..4_usize,
-    ) {
-        let (policy, own) = (policy(unmanaged), Uid::from(own.as_str()));
-        let names: Vec<&str> = pods.iter().map(|pod| &*pod.name).collect();
-        let suspects = listed_since(&pods, &names);
-        let plan = planned(&policy, &restart_of(Change { revert, ..change() }), &suspects, &pods, Some(&own));
-        let owners = OwnerStates::from([(owner("ReplicaSet", "o"), state(owners))]);
-        let standing = seen(&plan, &policy, &visible, Some(&own), &owners, READ);
-        match standing.next {
-            Move::Remove(uids) => for uid in uids {
-                let is_listed = listed(&pods).listed.is_some_and(|listed| listed.contains(&uid));
-                let was = is_listed && pods.iter().any(|pod| {
-                    let since = !revert || pod.created >= server(READ - 1);
-                    pod.uid == uid && since && !pod.finished
-                });
-                let may = visible.iter().any(|pod| {
-                    let managed = pod.controller.as_ref().is_some_and(|owner| owner.kind != "Job");
-                    let restartable = !pod.mirror && pod.uid != own && (managed || unmanaged == "Delete");
-                    pod.uid == uid && restartable && !pod.finished && pod.gone_by.is_none()
-                });
-                prop_assert!(was && may, "{}", uid.as_str());
-            },
-            Move::HandOver { .. } => prop_assert!(false, "there is no surge"),
-            Move::Wait(_) => prop_assert!(standing.remaining + standing.lacking > 0),
-            Move::Canary(_) => prop_assert!(false, "no pod goes first"),
-            Move::Done => prop_assert_eq!(standing.remaining + standing.lacking, 0),
-        }
-    }
-}
-
-/// Pods and their owners, which create a successor of each deleted pod.
-struct Cluster {
-    pods: Vec<Pod>,
-    /// When pods are created, and which. They are not ready at first.
-    births: Vec<(i64, Pod)>,
-    removed: BTreeSet<Uid>,
-    now: i64,
-}
-
-impl Cluster {
-    /// Lets one second pass: pods end, are created, and become ready after `delay`.
-    fn tick(&mut self, delay: Duration) {
-        self.now += 1;
-        let (second, now) = (self.now, server(self.now));
-        for gone in self.pods.extract_if(.., |pod| pod.gone_by.is_some_and(|gone_by| gone_by <= now)) {
-            // A ReplicaSet does not wait for the end of the pod that it replaces.
-            if gone.controller.as_ref().is_some_and(|owner| owner.kind != "ReplicaSet") {
-                self.births.push((second + 1 + second % 5, gone));
-            }
-        }
-        for (_, gone) in self.births.extract_if(.., |(at, _)| *at <= second) {
-            let uid = format!("{}+", gone.uid.as_str());
-            self.pods.push(Pod { uid: uid.as_str().into(), created: now, gone_by: None, ready_since: None, ..gone });
-        }
-        for pod in &mut self.pods {
-            if pod.ready_since.is_none() && pod.created.plus(delay) <= now {
-                pod.ready_since = Some(now);
-            }
-        }
-    }
-
-    fn delete(&mut self, uid: &Uid, grace: i64) {
-        let pod = self.pods.iter_mut().find(|pod| pod.uid == *uid).expect("a pod that is there");
-        pod.gone_by = Some(server(self.now + grace));
-        if pod.controller.as_ref().is_some_and(|owner| owner.kind == "ReplicaSet") {
-            self.births.push((self.now, pod.clone()));
-        }
-        assert!(self.removed.insert(uid.clone()), "{uid:?} is deleted again");
-    }
-}
-
 fn rolling(most: u8, min_ready: u64) -> Policy {
     let of_owner = NonZeroU8::new(most).map(PodCount::Percent);
     let most = of_owner.map(|of_owner| MaxUnavailable { of_owner, total: None });
     Policy { max_unavailable: most, min_ready: Duration::from_secs(min_ready), ..policy("Skip") }
-}
-
-proptest! {
-    /// From any state, all at once or within a budget.
-    #[test]
-    fn every_restart_removes_each_old_pod_once_and_ends_with_the_desired_pods_available(
-        pods in prop::collection::vec((0..4_usize, any::<bool>(), -5..4_i64), 1..12),
-        (delay, grace, skip) in (0..20_u64, 0..50_i64, 0..3_usize),
-        (most, total, min_ready) in (prop_oneof![Just(0_u8), 1..=100_u8], 0..=100_u8, 0..10_u64),
-        (first, bake) in (prop_oneof![Just(0_u8), 1..=100_u8], 0..30_u64),
-    ) {
-        // A CloneSet cannot be asked.
-        let kinds = ["ReplicaSet", "StatefulSet", "DaemonSet", "CloneSet"];
-        let born = |(number, (kind, ready, age)): (usize, (usize, bool, i64))| Pod {
-            ready_since: ready.then(|| server(READ - 20)),
-            controller: Some(owner(kinds[kind], kinds[kind])),
-            ..created(&number.to_string(), READ + age)
-        };
-        let pods: Vec<Pod> = pods.into_iter().enumerate().map(born).collect();
-        let exempt = pods.len().checked_sub(skip + 1).map(|last| pods[last].uid.clone());
-        let bake = Duration::from_secs(bake);
-        let canary = NonZeroU8::new(first).map(|first| CanaryPolicy { pods: PodCount::Percent(first), bake });
-        let mut policy = Policy { canary, ..rolling(most, min_ready) };
-        if let Some(most) = &mut policy.max_unavailable {
-            most.total = NonZeroU8::new(total).map(PodCount::Percent);
-        }
-        let plan = planned(&policy, &restart(), &listed(&pods), &pods, exempt.as_ref());
-        let mut canary = canary.map(|canary| Canary { pods: canary.pods.of(plan.len()), state: CanaryState::Replacing });
-        let available = |pods: &[Pod], owner: &Owner, second| {
-            let its = pods.iter().filter(|pod| pod.controller.as_deref() == Some(owner));
-            its.filter(|pod| is_available(pod, policy.min_ready, server(second))).count()
-        };
-        let mut owners = BTreeMap::new();
-        for pod in &pods {
-            *owners.entry(pod.controller.clone().unwrap()).or_insert(0_usize) += 1;
-        }
-        let asked = owners.iter().filter(|(owner, _)| owner.kind != "CloneSet");
-        let states: OwnerStates = asked.map(|(owner, pods)| (owner.clone(), state(*pods))).collect();
-        let mut cluster = Cluster { pods, births: Vec::new(), removed: BTreeSet::new(), now: READ + 5 };
-        loop {
-            let missing = |cluster: &Cluster| -> Vec<usize> {
-                owners.iter().map(|(owner, pods)| pods.saturating_sub(available(&cluster.pods, owner, cluster.now))).collect()
-            };
-            let were = missing(&cluster);
-            let (pods, seen_ready) = (by_uid(&cluster.pods), BTreeSet::new());
-            let sight = Sight {
-                own_pod: exempt.as_ref(),
-                canary: canary.as_ref().map(|canary| CanarySight { canary, since: server(READ), seen_ready: &seen_ready, failed: None }),
-                view: View { pods: &pods, at: server(cluster.now) },
-                ..sight(&plan, &policy, &pods, &states)
-            };
-            match sight.standing().next {
-                Move::Remove(uids) => uids.iter().for_each(|uid| cluster.delete(uid, grace)),
-                Move::HandOver { .. } => prop_assert!(false, "there is no surge"),
-                Move::Canary(CanaryState::Passed) => {
-                    let is_baked = |pod: &Pod| is_available(pod, bake.max(policy.min_ready), server(cluster.now));
-                    let mut new = cluster.pods.iter().filter(|pod| pod.uid.as_str().ends_with('+'));
-                    prop_assert!(new.all(is_baked), "the others go too early");
-                    canary = None;
-                    continue;
-                }
-                Move::Canary(state) => {
-                    prop_assert!(matches!(state, CanaryState::Baking { .. }), "{state:?}");
-                    canary = canary.map(|canary| Canary { state, ..canary });
-                }
-                Move::Wait(_) => {}
-                Move::Done => break,
-            }
-            prop_assert!(canary.as_ref().is_none_or(|canary| cluster.removed.len() <= canary.pods));
-            if let Some(MaxUnavailable { of_owner, total }) = policy.max_unavailable {
-                let now = missing(&cluster);
-                for ((were, now), (owner, pods)) in were.iter().zip(&now).zip(&owners) {
-                    prop_assert!(*now <= of_owner.of(*pods).max(*were), "{now} pods of {owner:?} are missing");
-                }
-                let concerned = owners.iter().filter(|(owner, _)| plan.concerns(owner)).map(|(_, pods)| *pods).sum();
-                let allowed = total.map_or(usize::MAX, |total| total.of(concerned));
-                let sum = |missing: Vec<usize>| -> usize {
-                    missing.into_iter().zip(owners.keys()).filter(|(_, owner)| plan.concerns(owner)).map(|(count, _)| count).sum()
-                };
-                let (were, now) = (sum(were), sum(now));
-                prop_assert!(now <= allowed.max(were), "{now} pods are missing");
-            }
-            cluster.tick(Duration::from_secs(delay));
-            prop_assert!(cluster.now < READ + 2000, "it does not end");
-        }
-        prop_assert_eq!(&cluster.removed, &plan.old);
-        prop_assert!(cluster.pods.iter().all(|pod| !plan.old.contains(&pod.uid)));
-        let lacks = |owner: &Arc<Owner>| available(&cluster.pods, owner, cluster.now) < owners[owner];
-        prop_assert!(!plan.owners(&BTreeMap::new()).iter().any(|owner| plan.concerns(owner) && lacks(owner)));
-    }
 }
 
 /// A policy with a budget of one pod of all owners together.
@@ -803,20 +607,6 @@ fn an_owner_of_an_unknown_kind_is_expected_to_have_the_pods_selected_at_the_edit
     let pods = [of(&custom, pod("a")), of(&custom, pod("b")), of(&custom, pod("c")), of(&custom, finished)];
     select(&mut plan, "50%", &pods);
     assert_eq!(stands(&plan, &pods[1..2]).lacking, 2);
-}
-
-#[test]
-fn a_stuck_pod_uses_the_budget_of_its_own_owner_alone_and_none_once_a_replica_set_has_replaced_it() {
-    let db = owner("StatefulSet", "db");
-    let next = |stuck: Pod, others: [Pod; 2], desired: [usize; 2]| {
-        let plan = plan(&[std::slice::from_ref(&stuck), &others[..]].concat());
-        let stuck = Pod { gone_by: Some(server(READ - 300)), ..stuck };
-        let owners = states(&[(&db, desired[0]), (&web(), desired[1])]);
-        seen(&plan, &one_at_a_time(), &[&[stuck], &others[..]].concat(), None, &owners, READ + 10).next
-    };
-    let member = |name| of(&db, pod(name));
-    assert_eq!(next(member("db-0"), [member("db-1"), pod("a")], [2, 1]), remove(&["a"]));
-    assert_eq!(next(pod("a"), [pod("b"), member("db-0")], [1, 1]), remove(&["b"]));
 }
 
 #[test]
@@ -922,13 +712,6 @@ fn a_canary_consists_of_pods_with_a_successor() {
     let plan = planned(&policy, &restart(), &listed(&pods[..2]), &pods[..2], None);
     let none = canary_move(1, sight(&plan, &policy, &by_uid(&[job]), &OwnerStates::new()));
     assert_eq!(none, Move::Canary(CanaryState::Passed), "no pod proves anything");
-}
-
-#[test]
-fn a_canary_that_somebody_else_has_deleted_is_followed_by_another() {
-    let (policy, plan) = (canary_policy("Skip"), plan(&[pod("a"), pod("b")]));
-    let next = canary_move(1, sight(&plan, &policy, &by_uid(&[pod("b")]), &states(&[(&web(), 1)])));
-    assert_eq!(next, remove(&["b"]));
 }
 
 /// A ReplicaSet does not wait for the end of the stuck pod, but may be unable to create pods.

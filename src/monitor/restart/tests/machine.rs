@@ -465,14 +465,6 @@ fn without_a_watch_the_next_pass_comes_sooner() {
 }
 
 #[test]
-fn a_report_names_the_others_that_select_the_same_pods() {
-    let mut asked = Asked::begin(ROLLING, Duration::ZERO);
-    asked.machine.also_selected_by(vec!["another".into()]);
-    asked.waits(accepted);
-    assert!(asked.situation().contains("another"), "{}", asked.situation());
-}
-
-#[test]
 fn the_controllers_are_those_of_the_owners_or_the_owners_themselves() {
     let mut asked = Asked::begin(ROLLING, Duration::ZERO);
     assert!(asked.machine.controllers().is_empty(), "the owners were not read");
