@@ -212,35 +212,28 @@ fn requests_that_hang_do_not_delay_the_renewal() {
     assert_eq!(scenario.server.requests_for("get configmaps/c").len(), 1);
 }
 
-/// Asserts that three failures of these requests are logged once.
-fn assert_logged_once(words: &str, lease: &Lease, answer: fn() -> Answer, message: &str) {
-    let scenario = scenario(lease);
-    scenario.server.on(words, [answer(), answer(), answer()]);
-    let operator = Operator::start_with(&scenario.server, &REPLICA);
-    scenario.server.wait_for(words, 3);
-    assert_eq!(scenario.server.requests_for(PUT).len(), 0);
-    operator.wait_for("became leader", 1);
-    let logged = operator.lines(message);
-    assert_eq!((logged.len(), &logged[0]["namespace"]), (1, &json!("system")), "{words}: {logged:?}");
-    assert_eq!(operator.lines("working again").len(), 1, "{words}");
-}
-
 #[test]
-fn a_missing_right_to_the_lease_is_logged_once_and_the_request_retried() {
-    for (words, lease) in [(GET, Lease::default()), ("post leases", Lease::default()), (RENEW, Lease::of("", 1))] {
-        assert_logged_once(words, &lease, || refusal(403, "Forbidden"), "waiting for the right to do so");
+fn a_request_about_the_lease_that_fails_is_logged_once_and_retried() {
+    let forbidden = || refusal(403, "Forbidden");
+    let (right, proxy) = ("waiting for the right to do so", "waiting for the proxy and the API server");
+    let cases: [(_, _, fn() -> Answer, _); 5] = [
+        (GET, Lease::default(), forbidden, right),
+        ("post leases", Lease::default(), forbidden, right),
+        (RENEW, Lease::of("", 1), forbidden, right),
+        (GET, Lease::default(), || refusal(503, "ServiceUnavailable"), proxy),
+        (GET, Lease::default(), || refusal(500, "InternalError"), "request failed; retrying"),
+    ];
+    for (words, lease, answer, message) in cases {
+        let scenario = scenario(&lease);
+        scenario.server.on(words, [answer(), answer(), answer()]);
+        let operator = Operator::start_with(&scenario.server, &REPLICA);
+        scenario.server.wait_for(words, 3);
+        assert_eq!(scenario.server.requests_for(PUT).len(), 0);
+        operator.wait_for("became leader", 1);
+        let logged = operator.lines(message);
+        assert_eq!((logged.len(), &logged[0]["namespace"]), (1, &json!("system")), "{words}: {logged:?}");
+        assert_eq!(operator.lines("working again").len(), 1, "{words}");
     }
-}
-
-#[test]
-fn a_lease_that_cannot_be_read_is_logged_once_and_the_request_retried() {
-    assert_logged_once(
-        GET,
-        &Lease::default(),
-        || refusal(503, "ServiceUnavailable"),
-        "waiting for the proxy and the API server",
-    );
-    assert_logged_once(GET, &Lease::default(), || refusal(500, "InternalError"), "request failed; retrying");
 }
 
 /// The creation is answered with 404, too.
@@ -253,14 +246,4 @@ fn the_creation_of_a_lease_in_a_missing_namespace_is_retried_after_a_delay() {
     let created: Vec<Instant> = scenario.server.requests_for("post leases").iter().map(|request| request.at).collect();
     assert_eq!(created.len(), 3);
     assert!(created.windows(2).all(|pair| pair[1] - pair[0] > Duration::from_secs(1)), "{created:?}");
-}
-
-#[test]
-fn without_leader_election_no_lease_is_requested() {
-    let scenario = scenario(&Lease::of("other", 600));
-    let off = [("CONFIGMONITOR_LEADER_ELECT", "false")];
-    let operator = Operator::start_with(&scenario.server, &off);
-    scenario.wait_until_over(&operator);
-    let requests = scenario.server.requests();
-    assert!(requests.iter().all(|request| !request.target.contains("leases")), "{:?}", scenario.server.words());
 }
