@@ -5,16 +5,14 @@ use crate::exceptions::Exception;
 use crate::player::{Played, play};
 use crate::story::Move::{
     self, Crash, DeleteConfigMap, Edit as EditContent, EditLabels, EditSecondKey, Freeze, KillPod, LoseReadiness,
-    NewPodsStayUnready, Relabel, Request, RequestRestart, RestartContainer, Scale, Spec, Start, Stop, Until, Wait,
-    Watch,
+    NewPodsStayUnready, Relabel, Request, Scale, Spec, Start, Stop, Until, Wait, Watch,
 };
 use crate::story::{AT_ONCE, Edit, PodCount, Pods, Story, Windows};
 use crate::{judge, stale_pods};
-use rules::status::Status;
 use simulated_cluster::ledger::End;
 use simulated_cluster::network::Process::{First, Second};
 use simulated_cluster::network::{Fate, RequestKind, Served, WatchFault, Watched};
-use simulated_cluster::state::{Owners, Pace, References};
+use simulated_cluster::state::{Owners, Pace};
 
 pub(crate) const SETTINGS: &str = "flaskapp-config";
 pub(crate) const OTHER: &str = "extra";
@@ -59,15 +57,6 @@ fn pods_keep_content_that_was_reverted_before_it_was_read() {
     assert_needs(Exception::CameAndWentUnread, &story);
 }
 
-/// The answer about the other ConfigMap was given first, and came last.
-#[test]
-fn the_order_of_two_answers_loses_no_change() {
-    let edited = [Wait(200), STALL, EditLabels(SETTINGS), EditContent(OTHER, 'b'), spec(Edit::MinReady(1))];
-    let unread = [Wait(60_000), EditContent(OTHER, 'a'), KillPod(0), EditContent(OTHER, 'b')];
-    let moves = [edited.as_slice(), &unread].concat();
-    (0..10).for_each(|seed| _ = play_well(&Story { seed, both: 1, ..story(&moves) }));
-}
-
 #[test]
 fn pods_keep_content_that_was_reverted_before_it_was_recorded() {
     let listing = Request(First, RequestKind::ListPods, 1, Fate::LateAnswer(500));
@@ -105,21 +94,6 @@ fn pods_keep_content_from_before_a_baseline() {
     assert_needs(Exception::AnotherSource, &[&one_key[..], &[spec(Edit::OneKey(false))]].concat());
 }
 
-/// Whether the content changed before or after the edit of the keys, nobody knows.
-#[test]
-fn an_edit_of_the_keys_hides_no_change() {
-    for (before, after) in [(false, true), (true, false)] {
-        let unseen = [Wait(200), Stop(First), EditContent(SETTINGS, 'b'), spec(Edit::OneKey(after)), Start(First)];
-        let moves = [&[spec(Edit::OneKey(before))], &unseen[..], &[Wait(20_000)]].concat();
-        assert_eq!((exceptions(&moves), deleted_for(0, &moves)), (vec![], 5));
-        let held = [spec(Edit::Windows(Windows::FarAway)), Wait(200), EditContent(SETTINGS, 'b'), Wait(5000)];
-        let moves = [&[spec(Edit::OneKey(before))], &held[..], &[spec(Edit::OneKey(after)), Wait(200)]].concat();
-        let open = [EditSecondKey(SETTINGS, 'c'), Wait(200), spec(Edit::Windows(Windows::Always)), Wait(20_000)];
-        let moves = [&moves[..], &open].concat();
-        assert_eq!((exceptions(&moves), deleted_for(0, &moves)), (vec![], 5));
-    }
-}
-
 #[test]
 fn a_pod_that_is_selected_only_later_is_left_alone() {
     let (back, all) = (spec(Edit::Select(Pods::Back)), spec(Edit::Select(Pods::All)));
@@ -128,13 +102,6 @@ fn a_pod_that_is_selected_only_later_is_left_alone() {
     let restarted = [EditContent(SETTINGS, 'b'), Wait(5000)];
     assert_needs(Exception::LeftAlone, &[&[front, Wait(200), out][..], &restarted, &[again]].concat());
     assert_eq!(exceptions(&[&[front, Wait(200), out, again][..], &restarted].concat()), []);
-    let reverted =
-        [EditContent(SETTINGS, 'b'), Wait(50), KillPod(0), Wait(4000), EditContent(SETTINGS, 'a'), Wait(4000)];
-    let moves = [&[back, Wait(200)][..], &reverted, &[all]].concat();
-    let pace = Pace { creation: 0, readiness: 0, termination: 20_000 };
-    // The seed says which server answers.
-    (0..10)
-        .for_each(|seed| _ = play_well(&Story { seed, monitors: vec![(3, AT_ONCE)], skew: 3, pace, ..story(&moves) }));
 }
 
 #[test]
@@ -217,24 +184,6 @@ fn a_restart_is_not_over_by_pods_from_before_a_failed_write() {
     play_well(&Story { pace, ..story(&moves) });
 }
 
-/// Each change begins a quiet period of its own, whatever happened to the write that recorded it.
-#[test]
-fn the_quiet_period_begins_with_the_last_content() {
-    let lost = Request(First, RequestKind::PutStatus, 1, Fate::AnswerLost);
-    let moves = [Wait(200), EditContent(SETTINGS, 'b'), Wait(2900), lost, EditContent(SETTINGS, 'c'), Wait(10_000)];
-    let played = play(&Story { monitors: vec![(3, AT_ONCE)], ..story(&moves) });
-    assert_eq!(judge(&played.ledger), Ok(()));
-}
-
-/// The content must be unchanged for the quiet period.
-#[test]
-fn an_edit_of_labels_does_not_extend_the_quiet_period() {
-    let moves = [Wait(200), EditContent(SETTINGS, 'b'), Wait(1500), EditLabels(SETTINGS), Wait(20_000)];
-    let Played { ledger, moves, .. } = play_well(&Story { monitors: vec![(3, AT_ONCE)], ..story(&moves) });
-    let waited = ledger.deletions[0].at.ms - moves[1].0;
-    assert!((3000..3200).contains(&waited), "{waited} ms");
-}
-
 /// A list that takes a second is followed by a pause of 8.7 s.
 #[test]
 fn constant_changes_of_a_config_map_do_not_cause_constant_lists() {
@@ -268,16 +217,6 @@ fn the_replacement_of_an_immutable_config_map_is_reported_once() {
     assert_eq!(reasons.filter(|reason| *reason == "ImmutableSourceReplaced").count(), 1);
 }
 
-/// The watch has not shown the deletion, and both keepers read the replacement.
-#[test]
-fn the_keeper_of_a_deleted_config_monitor_may_report_the_replacement_of_an_immutable_config_map() {
-    let again = [Move::DeleteMonitor(0), Move::CreateMonitor(0), Watch(First, Watched::Monitors, WatchFault::Miss)];
-    let replaced = [Wait(200), EditSecondKey(SETTINGS, 'b'), Wait(8000)];
-    let played = play_well(&story(&[&[Freeze(SETTINGS), Wait(100)], &again[..], &replaced].concat()));
-    let reasons = played.ledger.books.iter().flat_map(|book| &book.events).map(|event| &event.reason);
-    assert_eq!(reasons.filter(|reason| *reason == "ImmutableSourceReplaced").count(), 2);
-}
-
 /// A pipeline waits until the operator has read what it wrote, whether the content differs or not.
 #[test]
 fn each_version_of_the_config_map_is_recorded() {
@@ -298,15 +237,6 @@ fn pods_are_listed_again_after_each_reading_that_could_not_be_recorded() {
     let begins = [Wait(200), conflict, EditContent(SETTINGS, 'b'), Until(First, RequestKind::ListPods, 1)];
     let returns = [EditContent(SETTINGS, 'a'), Scale(1, 3), EditContent(SETTINGS, 'b'), Wait(5000)];
     assert_eq!(exceptions(&[begins, returns].concat()), []);
-}
-
-/// The pod has no labels as the restart begins, and has them again later.
-#[test]
-fn a_pod_that_lost_its_labels_for_the_beginning_is_not_counted() {
-    let edited = [spec(Edit::Select(Pods::Front)), Wait(200), EditContent(SETTINGS, 'b'), Wait(200), Relabel(8, None)];
-    let moves = [&edited[..], &[Wait(1500), Relabel(8, Some("front")), Wait(60_000)]].concat();
-    let pace = Pace { creation: 0, readiness: 5000, termination: 20_000 };
-    (0..10).for_each(|seed| _ = play_well(&Story { seed, monitors: vec![(1, AT_ONCE)], pace, ..story(&moves) }));
 }
 
 /// The selector has come to select more pods since, and the process that resumes the restart has not seen its
@@ -343,16 +273,6 @@ fn an_owner_that_cannot_be_read_may_be_scaled_down() {
     }
 }
 
-/// A wave ends with its ConfigMonitor, and the next one of that name begins with a baseline.
-#[test]
-fn a_wave_stops_when_its_config_monitor_is_deleted() {
-    let slow = [1, 2, 3].map(|nth| Request(First, RequestKind::Delete, nth, Fate::Late(3000)));
-    let begun = [EditContent(SETTINGS, 'b'), Until(First, RequestKind::PutStatus, 1), Wait(20)];
-    let moves = [&[Wait(200)][..], &slow, &begun, &[Move::DeleteMonitor(0), Wait(10_000)]].concat();
-    let played = play_well(&story(&moves));
-    assert_eq!(played.ledger.deletions.len(), 3, "those that were under way");
-}
-
 /// Returns how many pods are deleted before the last move of a story, without those that healing deletes.
 fn deleted_in_time(moves: &[Move]) -> usize {
     let moves = [&[Wait(200)], moves, &[Wait(1)]].concat();
@@ -387,33 +307,6 @@ fn content_that_a_restore_undoes_is_read_again() {
     assert_eq!(played.ledger.deletions.len(), 0);
 }
 
-/// The second process reads the content that is back before the first one has written that it was gone.
-#[test]
-fn pods_keep_content_that_another_process_finds_reverted_within_the_quiet_period() {
-    let late = Request(First, RequestKind::GetConfigMap, 1, Fate::LateAnswer(20_000));
-    let moves = [Wait(50), EditContent(SETTINGS, 'c'), Wait(5), late, KillPod(1), Start(Second)];
-    let moves = [&moves[..], &[EditContent(SETTINGS, 'a'), Wait(100)]].concat();
-    let pace = Pace { creation: 0, readiness: 5000, termination: 20_000 };
-    for seed in 0..20 {
-        let story = Story { seed, monitors: vec![(1, AT_ONCE)], nodes: 600, pace, ..story(&moves) };
-        play_well(&story);
-    }
-}
-
-/// A restart was interrupted by content that a pod had read, and the restore has undone the interruption.
-#[test]
-fn pods_keep_content_that_came_after_the_backup() {
-    let deleted = [Wait(10), EditSecondKey(OTHER, 'b'), Wait(10), DeleteConfigMap(SETTINGS), Wait(1000), Move::BackUp];
-    let read = [Spec(0, Edit::QuietPeriod(3)), EditContent(SETTINGS, 'b'), Wait(200), EditContent(SETTINGS, 'a')];
-    let story = story(&[&[Wait(200)][..], &deleted, &read, &[Move::Restore]].concat());
-    let pace = Pace { creation: 700, readiness: 5000, termination: 3000 };
-    let monitors = vec![(0, Some(PodCount::Pods(1)))];
-    let story = Story { owners: Owners::Odd, both: 1, min_ready: 2, monitors, pace, ..story };
-    let ledger = play_well(&story).ledger;
-    let stale = stale_pods(&ledger, &ledger.books[0]);
-    assert!(stale.iter().any(|(_, exception)| *exception == Some(Exception::CameAndWentUnnoted)), "{stale:?}");
-}
-
 /// The ConfigMap did not exist before the restore and does not exist again. A pod of the backup has read it in between.
 #[test]
 fn an_absence_from_before_a_restore_counts_anew() {
@@ -429,28 +322,6 @@ fn an_absence_that_the_restored_status_does_not_know_counts_anew() {
     let late = Watch(First, Watched::Monitors, WatchFault::End);
     let moves = [&[Wait(200), late][..], &gone, &[Move::Restore, DeleteConfigMap(SETTINGS)]].concat();
     play_well(&Story { seed: 13, optional: true, monitors: vec![(1, AT_ONCE)], ..story(&moves) });
-}
-
-/// The ConfigMap came while the watch was stalled, was read because the spec was edited, and has gone again. The list that
-/// shows that shows what the watch had shown.
-#[test]
-fn a_source_that_came_and_went_while_the_watch_was_stalled_is_missing_again() {
-    let gone = [
-        Wait(200),
-        DeleteConfigMap(SETTINGS),
-        Wait(1000),
-        Watch(First, Watched::ConfigMaps, WatchFault::Stall),
-        Wait(8000),
-    ];
-    let back = [
-        EditSecondKey(SETTINGS, 'a'),
-        NewPodsStayUnready(true),
-        Spec(0, Edit::Suspend(false)),
-        Wait(8000),
-        DeleteConfigMap(SETTINGS),
-    ];
-    let (moves, monitors) = ([&gone[..], &back].concat(), vec![(1, Some(PodCount::Pods(1)))]);
-    play_well(&Story { optional: true, monitors, ..story(&moves) });
 }
 
 /// A list that shows pods of one more owner than the turn covers may be older than the deletions in a turn with that
@@ -478,15 +349,6 @@ fn a_turn_with_a_new_owner_needs_a_new_list() {
     let (monitors, pace) =
         (vec![(0, Some(PodCount::Pods(1))); 2], Pace { creation: 50, readiness: 5000, termination: 200 });
     play_well(&Story { monitors, pace, ..story(&[&begun[..], &widened].concat()) });
-}
-
-/// The first source had the same content within the same second, before this source was named.
-#[test]
-fn old_pods_are_listed_for_each_source() {
-    let pending = [Wait(50), EditContent(SETTINGS, 'b'), Until(First, RequestKind::PutStatus, 1), KillPod(0)];
-    let moves = [&pending[..], &[spec(Edit::Source(OTHER)), Wait(200), EditContent(OTHER, 'b')]].concat();
-    let pace = Pace { creation: 50, readiness: 0, termination: 0 };
-    play_well(&Story { monitors: vec![(1, AT_ONCE)], pace, ..story(&moves) });
 }
 
 /// Evictions may take longer than a wave may last.
@@ -523,34 +385,6 @@ fn a_denied_write_is_retried_with_backoff_even_if_lists_are_slow() {
     play_well(&Story { seed: 2_015_674, monitors, pace, page: 2, ..story(&moves) });
 }
 
-/// Returns the milliseconds between the deletions of one owner's pods, and how many deletions were sent.
-fn intervals(monitor: (u32, Option<PodCount>), before: &[Move]) -> (Vec<u64>, usize) {
-    let moves = [&[Wait(200)], before, &[EditContent(SETTINGS, 'b'), Wait(200_000), Wait(1)]].concat();
-    let pace = Pace { creation: 50, readiness: 4000, termination: 200 };
-    let story = Story { monitors: vec![monitor], owners: Owners::One, pace, ..story(&moves) };
-    let Played { ledger, trace, .. } = play_well(&story);
-    let at: Vec<u64> = ledger.deletions.iter().map(|deletion| deletion.at.ms).collect();
-    let asked = trace.iter().filter(|sent| sent.method == "DELETE" || sent.path.ends_with("/eviction")).count();
-    let is_blocked = ledger.books[0].events.iter().any(|event| event.reason == "EvictionBlocked");
-    assert!(!is_blocked, "a budget that allows one pod after the other is normal");
-    (at.windows(2).map(|pair| pair[1] - pair[0]).collect(), asked)
-}
-
-/// A pod takes 4 s to become ready. The next pod does not wait for the next pass, which is due 10 s after the previous
-/// one.
-#[test]
-fn the_next_pod_goes_as_soon_as_the_previous_one_is_available() {
-    let one = (0, Some(PodCount::Pods(1)));
-    let soon = |(intervals, asked): (Vec<u64>, usize), due: std::ops::Range<u64>, most: usize| {
-        assert!(intervals.len() == 1 && due.contains(&intervals[0]) && asked <= most, "{intervals:?}, {asked} asked");
-    };
-    soon(intervals(one, &[]), 4000..4200, 2);
-    soon(intervals(one, &[spec(Edit::MinReady(2))]), 6000..7200, 2);
-    // The disruption controller sees the new pod half a second later, and has refused the second pod once.
-    let budget = Move::DisruptionBudgets([Some(2), None]);
-    soon(intervals((0, AT_ONCE), &[spec(Edit::Evict(true)), budget]), 4500..4700, 3);
-}
-
 /// Returns how many pods are deleted in a story of a ConfigMonitor with both ConfigMaps, or the first one, and a quiet
 /// period of 3 s.
 fn deleted_for(both: usize, moves: &[Move]) -> usize {
@@ -558,94 +392,10 @@ fn deleted_for(both: usize, moves: &[Move]) -> usize {
     play_well(&Story { both, monitors: vec![(3, AT_ONCE)], ..story(&moves) }).ledger.deletions.len()
 }
 
-/// Each pod is deleted once: the pods that a restart creates have the content of both.
-#[test]
-fn changes_of_two_sources_within_a_quiet_period_are_one_restart() {
-    let edits = [EditContent(SETTINGS, 'b'), Wait(2000), EditContent(OTHER, 'b')];
-    assert_eq!(deleted_for(1, &edits), 5);
-    assert_eq!(deleted_for(1, &[&edits[..1], &[Wait(20_000)], &edits[2..]].concat()), 10);
-    let back = [EditContent(SETTINGS, 'a'), Wait(500), EditContent(OTHER, 'a')];
-    assert_eq!(deleted_for(1, &[&edits[..], &[Wait(500)], &back].concat()), 0);
-}
-
-#[test]
-fn an_added_source_is_a_baseline_and_the_known_one_still_counts() {
-    let both = spec(Edit::Both);
-    assert_eq!(deleted_for(0, &[EditContent(OTHER, 'b'), both, Wait(5000), EditLabels(OTHER)]), 0);
-    let meanwhile = [Stop(First), EditContent(SETTINGS, 'b'), EditContent(OTHER, 'b'), both, Start(First)];
-    assert_eq!(deleted_for(0, &meanwhile), 5);
-    assert_eq!(deleted_for(0, &[EditContent(SETTINGS, 'b'), Wait(1000), both]), 5);
-}
-
-#[test]
-fn removing_a_source_restarts_nothing() {
-    let first = spec(Edit::Source(SETTINGS));
-    assert_eq!(deleted_for(1, &[first, EditContent(OTHER, 'b')]), 0);
-    assert_eq!(deleted_for(1, &[first, Wait(5000), EditContent(OTHER, 'b'), spec(Edit::Both)]), 0);
-    // The content of the pending restart may still be reverted.
-    let pending = [EditContent(SETTINGS, 'b'), Wait(1000), first, Wait(500), EditContent(SETTINGS, 'a')];
-    assert_eq!(deleted_for(1, &pending), 0);
-}
-
-/// Holds whatever happens to the remaining sources.
-#[test]
-fn a_restart_about_a_removed_source_continues() {
-    let removed = [EditContent(OTHER, 'b'), Wait(1000), spec(Edit::Source(SETTINGS)), Wait(500)];
-    assert_eq!(deleted_for(1, &removed), 5);
-    let there_and_back = [EditContent(SETTINGS, 'b'), Wait(500), EditContent(SETTINGS, 'a')];
-    assert_eq!(deleted_for(1, &[&removed[..], &there_and_back].concat()), 5);
-}
-
-/// Changes meanwhile are known, whichever process has seen them.
-#[test]
-fn a_restart_is_held_while_a_source_is_missing() {
-    let missing = [DeleteConfigMap(OTHER), Wait(1000), EditContent(SETTINGS, 'b'), Wait(60_000)];
-    let crash = [Stop(First), Start(First), Wait(1000)];
-    for crash in [&[][..], &crash] {
-        let back = |content| [&missing[..], crash, &[EditContent(OTHER, content)]].concat();
-        assert_eq!(deleted_for(1, &back('a')), 5);
-        assert_eq!(deleted_for(1, &back('b')), 5);
-        assert_eq!(deleted_for(1, &[&missing[..], crash, &[EditContent(SETTINGS, 'a')]].concat()), 0);
-    }
-    let moves = [&[Wait(200)], &missing[..], &[EditContent(OTHER, 'a'), Wait(20_000)]].concat();
-    let Played { ledger, moves, .. } = play_well(&Story { both: 1, monitors: vec![(3, AT_ONCE)], ..story(&moves) });
-    assert!(ledger.deletions.iter().all(|deletion| deletion.at.ms >= moves[5].0), "it was held");
-}
-
-/// The earlier source stays recorded until the newly named ones exist.
-#[test]
-fn a_missing_new_source_makes_the_operator_forget_nothing() {
-    let one_key = spec(Edit::OneKey(true));
-    let misspelt = [DeleteConfigMap(OTHER), EditContent(SETTINGS, 'b'), spec(Edit::Both)];
-    let misspelt = [&[one_key, Wait(1000), Stop(First)], &misspelt[..], &[Start(First), Wait(1000)]].concat();
-    let fixed = [spec(Edit::Source(SETTINGS)), one_key];
-    assert_eq!(deleted_for(0, &[&misspelt[..], &fixed].concat()), 5);
-}
-
-/// The pods that were created with the other content restart once more.
-#[test]
-fn content_that_is_back_along_with_an_edit_of_the_keys_is_a_revert() {
-    let back = [EditContent(SETTINGS, 'b'), Wait(10), spec(Edit::OneKey(true)), EditContent(SETTINGS, 'a')];
-    let moves = [&[Wait(5000)][..], &back, &[Wait(20_000)]].concat();
-    let pace = Pace { creation: 0, readiness: 300, termination: 3000 };
-    let played = play_well(&Story { monitors: vec![(0, AT_ONCE)], pace, ..story(&moves) });
-    assert_eq!(replaced(&played), [2, 5]);
-}
-
 /// Returns how many pods each restart in the final history has replaced, the last one first.
 pub(crate) fn replaced(played: &Played) -> Vec<usize> {
     let Some(End { status, .. }) = &played.ledger.books[0].end else { panic!("it has an end") };
     status.history.iter().map(|entry| entry.replaced).collect()
-}
-
-#[test]
-fn a_request_in_the_middle_of_a_restart_is_handled_after_it() {
-    let halted = [Wait(200), NewPodsStayUnready(true), EditContent(SETTINGS, 'b'), Wait(2000), RequestRestart(0, 'x')];
-    for crash in [&[][..], &[Stop(First), Start(First), Wait(1000)]] {
-        let moves = [&halted[..], crash, &[NewPodsStayUnready(false), Wait(60_000)]].concat();
-        let played = play_well(&Story { monitors: vec![(0, Some(PodCount::Pods(1)))], ..story(&moves) });
-        assert_eq!(replaced(&played), [5, 5]);
-    }
 }
 
 /// No watch event announces the revert.
@@ -735,48 +485,11 @@ pub(crate) fn deleted_at(edits: &[Edit], moves: &[Move]) -> Vec<u64> {
     in_time.map(|deletion| (deletion.at.ms - first) / 1000).collect()
 }
 
-const STARTING: Pace = Pace { creation: 0, readiness: 4000, termination: 0 };
-
-/// A pod that the operator has seen to become ready is ready since then, whatever the clock of its node says.
-#[test]
-fn the_clock_of_a_node_does_not_shorten_the_time_for_which_a_pod_must_be_ready() {
-    let rolling = [spec(Edit::MaxUnavailable(Some(PodCount::Pods(1)))), spec(Edit::MinReady(10))];
-    let moves = [&rolling[..], &[Wait(30_000), EditContent(SETTINGS, 'b'), Wait(60_000)]].concat();
-    let deleted_at = |nodes, moves: &[Move]| -> Vec<u64> {
-        let Played { ledger, moves, .. } =
-            play_well(&Story { nodes, pace: STARTING, owners: Owners::One, ..story(moves) });
-        ledger.deletions.iter().map(|deletion| (deletion.at.ms - moves[3].0) / 1000).collect()
-    };
-    assert_eq!([0, -600].map(|nodes| deleted_at(nodes, &moves)), [[0, 15], [0, 16]]);
-    assert_eq!(deleted_at(600, &moves), [11, 32], "a list shows that the clock is fast, and one comes every 10 s");
-}
-
-/// The second pod is replaced by somebody else while the first one bakes. Its successor bakes as long.
-#[test]
-fn the_clock_of_a_node_does_not_shorten_the_time_for_which_a_canary_bakes() {
-    let moves = [spec(CANARY), Wait(200), EDIT, Wait(6000), KillPod(0), Wait(30_000)];
-    let passed_at = |nodes| {
-        let Played { ledger, moves, .. } =
-            play_well(&Story { nodes, pace: STARTING, owners: Owners::One, ..story(&moves) });
-        let has_passed = |status: &Status| {
-            let canary = status.begun().and_then(|begun| begun.canary.as_ref());
-            canary.is_some_and(|canary| canary.state == "Passed")
-        };
-        let passed = ledger.books[0].writes.iter().find(|write| has_passed(&write.after));
-        passed.map(|write| (write.at.ms - moves[2].0) / 1000)
-    };
-    let passed_at = [0, -600].map(passed_at);
-    assert!(passed_at.iter().all(|at| at.is_some_and(|at| (15..=17).contains(&at))), "{passed_at:?} s");
-}
-
 /// Stories begin 40 s after a full minute. This wait ends 58 s after the next one.
 const BEFORE_A_MINUTE: u64 = 78_000;
 const EVERY_MINUTE: Edit = Edit::Windows(Windows::EveryMinute);
 pub(crate) const FROZEN: Edit = Edit::Windows(Windows::FarAway);
 pub(crate) const EDIT: Move = EditContent(SETTINGS, 'b');
-
-/// One of the two pods goes first, and must stay available for five seconds.
-pub(crate) const CANARY: Edit = Edit::Canary(Some((PodCount::Pods(1), 5)));
 
 #[test]
 fn a_restart_waits_for_its_window_also_after_downtime_and_several_changes() {
@@ -788,15 +501,6 @@ fn a_restart_waits_for_its_window_also_after_downtime_and_several_changes() {
     assert_eq!(deleted_at(&[EVERY_MINUTE], &several), [3, 3], "one restart");
     let back = [EDIT, Wait(500), EditContent(SETTINGS, 'a'), Wait(60_000)];
     assert_eq!(deleted_at(&[EVERY_MINUTE], &back), [0; 0], "back before anything has come of it");
-}
-
-/// The window is open for 20 s.
-#[test]
-fn a_change_in_the_last_second_of_a_window_restarts_once_in_this_or_the_next_window() {
-    let late = |quiet, ms| [spec(Edit::QuietPeriod(quiet)), Wait(ms), EDIT, Wait(70_000)];
-    assert_eq!(deleted_at(&[EVERY_MINUTE], &late(0, 21_500)), [21, 21]);
-    assert_eq!(deleted_at(&[EVERY_MINUTE], &late(1, 21_500)), [63, 63]);
-    assert_eq!(deleted_at(&[EVERY_MINUTE], &late(0, 22_000)), [63, 63]);
 }
 
 #[test]
@@ -813,164 +517,12 @@ fn a_closing_window_stops_no_restart() {
     assert_eq!(deleted_at(&rolling, &held), [3, 30]);
 }
 
-#[test]
-fn a_request_passes_windows_and_the_interval_once_and_covers_pending_changes() {
-    let ask = RequestRestart(0, 'x');
-    assert_eq!(deleted_at(&[FROZEN], &[ask, Wait(5000), ask, Wait(5000)]), [0, 0], "without a change of content");
-    assert_eq!(
-        deleted_at(&[FROZEN], &[EDIT, Wait(3000), ask, Wait(100_000)]),
-        [3, 3],
-        "and not once more for the change"
-    );
-    let soon = [
-        EDIT,
-        Wait(5000),
-        ask,
-        Wait(5000),
-        RequestRestart(0, 'y'),
-        Wait(5000),
-        EditContent(SETTINGS, 'c'),
-        Wait(100_000),
-    ];
-    assert_eq!(deleted_at(&[Edit::MinInterval(60)], &soon), [0, 0, 5, 5, 10, 10, 71, 71]);
-    let suspended = [spec(Edit::Suspend(true)), ask, Wait(10_000), spec(Edit::Suspend(false)), Wait(10_000)];
-    assert_eq!(deleted_at(&[], &suspended), [10, 10], "but not suspend");
-}
-
-/// The window does not open before the end of the story, and one of two pods was replaced when other content came. A
-/// pipeline waits for the field.
-#[test]
-fn a_request_counts_as_handled_once_all_pods_are_restarted_and_not_before() {
-    let rolling = spec(Edit::MaxUnavailable(Some(PodCount::Pods(1))));
-    let asked = [spec(FROZEN), rolling, Wait(200), NewPodsStayUnready(true), EDIT, Wait(1000), RequestRestart(0, 'x')];
-    for content in ['a', 'c'] {
-        let other = [Wait(1000), EditContent(SETTINGS, content), Wait(10_000), NewPodsStayUnready(false), Wait(30_000)];
-        let moves = [&asked[..], &other, &[Wait(1)]].concat();
-        let Played { ledger, moves, .. } = play_well(&Story { owners: Owners::One, ..story(&moves) });
-        let held = moves[moves.len() - 1].0;
-        assert_eq!(ledger.deletions.iter().filter(|deletion| deletion.at.ms < held).count(), 1, "{content}");
-        let writes = &ledger.books[0].writes;
-        let last = writes.iter().rfind(|write| write.at.ms < held).unwrap();
-        assert_eq!((last.after.reason(), last.after.has_handled('x')), (Some("OutsideWindow"), false), "{content}");
-        assert!(writes.last().unwrap().after.has_handled('x'), "{content}");
-        assert_eq!(ledger.deletions.len(), 3, "{content}: all pods, whatever the content is by then");
-    }
-}
-
-/// The sixth restart within ten minutes begins 30 s after the first change that it is for, at 25 s, and brings the last
-/// content.
-#[test]
-fn a_loop_of_restarts_is_held_and_ends_with_the_last_content() {
-    let edits: Vec<_> = "bcbcbcdcdc".chars().flat_map(|content| [EditContent(SETTINGS, content), Wait(5000)]).collect();
-    let mut at = deleted_at(&[], &[&edits[..], &[Wait(1_000_000)]].concat());
-    at.dedup();
-    assert_eq!(at, [0, 5, 10, 15, 20, 56]);
-}
-
-/// As in an upgrade: seven restarts within ten minutes, none of which is held.
-#[test]
-fn edits_of_many_sources_are_no_loop() {
-    let both = |content| [SETTINGS, OTHER].map(|name| [EditContent(name, content), Wait(5000)]).concat();
-    let moves = [
-        &[Wait(200)][..],
-        &"bcb".chars().flat_map(both).collect::<Vec<_>>(),
-        &[EditContent(SETTINGS, 'c'), Wait(5000)],
-    ];
-    let played = play_well(&Story { both: 1, ..story(&moves.concat()) });
-    let starts = played.ledger.books[0].writes.iter().filter(|write| write.begins());
-    assert_eq!(starts.filter(|write| write.at.ms < 1_035_200).count(), 7);
-}
-
-/// After five edits within ten minutes, somebody asks for a restart: only a further edit waits, and not for longer.
-#[test]
-fn a_request_makes_no_loop() {
-    let edits = ['b', 'c'].map(|content| [EditContent(SETTINGS, content), Wait(5000)]).concat().repeat(2);
-    let asks = [RequestRestart(0, 'x'), Wait(5000), RequestRestart(0, 'y'), Wait(5000)];
-    let moves = [&edits[..], &[EDIT, Wait(5000)], &asks, &[EditContent(SETTINGS, 'd'), Wait(100_000)]].concat();
-    let mut at = deleted_at(&[], &moves);
-    at.dedup();
-    assert_eq!(at, [0, 5, 10, 15, 20, 25, 30, 66]);
-}
-
 /// Without a watch on the pods, passes follow each other with backoff, up to half a minute apart.
 #[test]
 fn the_next_pass_is_due_when_the_canaries_have_stayed_available() {
     let bake = Edit::Canary(Some((PodCount::Pods(1), 30)));
     let blind = Move::Lasting(RequestKind::Watch, Some(Fate::Forbidden));
     assert_eq!(deleted_at(&[bake], &[blind, EDIT, Wait(100_000)]), [0, 31]);
-}
-
-/// The pod becomes unready, or becomes ready again after a container restart, or is evicted by its kubelet.
-#[test]
-fn after_a_failed_canary_nothing_is_deleted_until_the_content_changes_or_a_request_comes() {
-    for fails in [LoseReadiness(0, None), RestartContainer(0), Move::EvictFromNode(0)] {
-        let failed = [EDIT, Wait(3000), fails, Wait(100_000)];
-        let then = |moves: &[Move]| deleted_at(&[CANARY], &[&failed[..], moves].concat());
-        assert_eq!(then(&[]), [0]);
-        assert_eq!(then(&[Stop(First), Start(First), Wait(10_000)]), [0], "whoever has seen it");
-        assert_eq!(then(&[EditContent(SETTINGS, 'a'), Wait(60_000)]), [0, 103], "the one that has the other content");
-        assert_eq!(then(&[EditContent(SETTINGS, 'c'), Wait(60_000)]).len(), 3, "both, with a canary");
-        assert_eq!(then(&[RequestRestart(0, 'x'), Wait(60_000)]).len(), 3, "both, with a canary");
-    }
-}
-
-#[test]
-fn a_failed_canary_is_over_once_somebody_else_has_replaced_the_other_pods() {
-    let failed = |canary| [spec(canary), Wait(200), EDIT, Wait(3000), RestartContainer(0), Wait(1000)];
-    let is_over_with = |canary, moves: &[Move]| {
-        let moves = [&failed(canary)[..], moves, &[Wait(1)]].concat();
-        let Played { ledger, moves, .. } = play_well(&Story { owners: Owners::One, ..story(&moves) });
-        let written = ledger.books[0].writes.iter().rfind(|write| write.at.ms < moves[moves.len() - 1].0).unwrap();
-        let in_time = ledger.deletions.iter().filter(|deletion| deletion.at < written.at).count();
-        let replaced = written.after.history.first().map_or(in_time, |last| last.replaced);
-        assert_eq!(replaced, in_time, "somebody else deleted the other");
-        (written.after.restart.is_none(), in_time)
-    };
-    let is_over = |moves: &[Move]| is_over_with(CANARY, moves);
-    assert_eq!(is_over(&[Wait(130_000)]), (false, 1));
-    let both = Edit::Canary(Some((PodCount::Pods(2), 5)));
-    assert_eq!(is_over_with(both, &[Wait(130_000)]), (false, 2), "nobody has replaced the one that failed");
-    assert_eq!(is_over_with(both, &[KillPod(1), Wait(65_000)]), (true, 2));
-    assert_eq!(is_over(&[KillPod(0), Wait(65_000)]), (true, 1));
-    assert_eq!(is_over(&[KillPod(0), Stop(First), Start(First), Wait(65_000)]), (true, 1), "whoever has seen it");
-    assert_eq!(is_over(&[KillPod(0), Wait(500), LoseReadiness(0, None), Wait(130_000)]), (false, 1));
-    assert_eq!(is_over(&[spec(Edit::Select(Pods::Back)), Wait(130_000)]), (false, 1), "it is there, not selected");
-}
-
-/// A StatefulSet deletes the evicted pod at once and creates another one, which becomes available.
-#[test]
-fn a_canary_that_its_kubelet_has_evicted_has_failed_even_if_it_is_gone() {
-    let evicted = [spec(CANARY), spec(Edit::Select(Pods::Back)), Wait(200), EDIT, Wait(3000), Move::EvictFromNode(0)];
-    let Played { ledger, moves, .. } = play_well(&story(&[&evicted[..], &[Wait(60_000), Wait(1)]].concat()));
-    let in_time = ledger.deletions.iter().filter(|deletion| deletion.at.ms < moves[moves.len() - 1].0);
-    assert_eq!(in_time.count(), 1, "the other pod stays");
-}
-
-/// The ReplicaSet of the canary, which is stuck, lacks the successor of another pod.
-#[test]
-fn a_canary_does_not_pass_while_a_pod_is_missing_beside_a_stuck_one() {
-    let canary = spec(Edit::Canary(Some((PodCount::Pods(1), 10))));
-    let begun = [Wait(100), spec(Edit::Select(Pods::Front)), RequestRestart(0, 'y'), Move::PodsKeepTerminating(true)];
-    let evicted = [canary, Wait(100_000), Move::EvictFromNode(2), Move::EvictFromNode(3), Wait(2500)];
-    let pace = Pace { creation: 2000, readiness: 300, termination: 3000 };
-    let monitors = vec![(0, None)];
-    let story =
-        Story { seed: 31135942, monitors, pace, skew: 3, nodes: -600, ..story(&[&begun[..], &evicted].concat()) };
-    play_well(&Story { namespaces: Served::Labelled, secret: true, ..story });
-}
-
-/// The selector does not select the canary any more, and a pod that is older than the restart was gone for a while.
-#[test]
-fn a_pod_that_a_restore_brings_back_proves_nothing() {
-    let before = [spec(CANARY), Wait(5000), EditContent(SETTINGS, 'b'), spec(Edit::QuietPeriod(3)), KillPod(4)];
-    let begun = [LoseReadiness(0, Some(4000)), RequestRestart(0, 'x'), Wait(4000), Move::BackUp];
-    let front = spec(Edit::Select(Pods::Front));
-    let undone =
-        [front, RestartContainer(1), EditSecondKey(SETTINGS, 'b'), Until(First, RequestKind::Delete, 3), Move::Restore];
-    let unread = [Request(First, RequestKind::GetMonitor, 1, Fate::NeverAnswered), Wait(8000)];
-    let pace = Pace { creation: 700, readiness: 5000, termination: 0 };
-    let moves = [&before[..], &begun, &undone, &unread].concat();
-    play_well(&Story { monitors: vec![(0, Some(PodCount::Percent("40%")))], pace, ..story(&moves) });
 }
 
 /// The list that another keeper made right after the edit, and keeps while its Event hangs, is older than the window.
@@ -995,60 +547,6 @@ fn canaries_pass_by_a_list() {
     play_well(&Story { pace: Pace { creation: 2000, readiness: 0, termination: 0 }, ..story(&moves) });
 }
 
-/// One of two sources goes back, and the pod of an owner that only the restart before has replaced is still terminating.
-#[test]
-fn a_revert_beside_another_change_counts_only_the_owners_of_its_own_pods() {
-    let stall = Watch(First, Watched::ConfigMaps, WatchFault::Stall);
-    let begun = [Wait(100_000), KillPod(4), EditSecondKey(OTHER, 'b'), Wait(3), stall];
-    let most = spec(Edit::MaxTotal(Some(PodCount::Pods(2))));
-    let rolled = [most, Wait(1500), Move::RollOut, EditLabels(SETTINGS), Until(First, RequestKind::GetConfigMap, 3)];
-    let selected = [spec(Edit::Select(Pods::NotBack)), EDIT, Wait(8000), EditContent(SETTINGS, 'a')];
-    let pace = Pace { creation: 700, readiness: 300, termination: 3000 };
-    let moves = [&begun[..], &rolled, &selected].concat();
-    let story = Story { seed: 21261058041, pace, skew: 3, nodes: -600, min_ready: 2, ..story(&moves) };
-    play_well(&Story { both: 1, ..story });
-}
-
-/// Exception 10: the successor of one pod becomes ready as labels and selector leave it to its owner.
-#[test]
-fn a_pod_that_is_not_selected_any_more_is_ready_since_its_slow_node_says() {
-    let canary = spec(Edit::Canary(Some((PodCount::Percent("40%"), 10))));
-    let begun = [canary, Wait(200), RequestRestart(0, 'x'), LoseReadiness(0, None), Wait(30_000)];
-    let unready = [NewPodsStayUnready(true), Wait(60_000)];
-    let edited = [Relabel(4, Some("front")), spec(Edit::Select(Pods::NotBack))];
-    let pace = Pace { creation: 0, readiness: 5000, termination: 3000 };
-    let monitors = vec![(0, Some(PodCount::Pods(1)))];
-    let slow = Story { monitors, pace, nodes: -600, min_ready: 2, ..story(&[&begun[..], &unready, &edited].concat()) };
-    (0..10).for_each(|seed| _ = play_well(&Story { seed, ..slow.clone() }));
-}
-
-/// Exception 10: without a canary it did not matter since when the pods were ready, so the slow clock of the node counts.
-#[test]
-fn a_canary_that_is_set_during_a_restart_goes_by_the_clock_of_the_node() {
-    let canary = spec(Edit::Canary(Some((PodCount::Pods(1), 10))));
-    let begun = [canary, Wait(8000), RequestRestart(0, 'z'), Wait(1500)];
-    let unready = [spec(Edit::Canary(None)), LoseReadiness(0, Some(4998)), Wait(5000), canary, Wait(30_000)];
-    let monitors = vec![(0, Some(PodCount::Percent("40%")))];
-    let slow = Story { monitors, nodes: -600, ..story(&[&begun[..], &unready].concat()) };
-    (0..10).for_each(|seed| _ = play_well(&Story { seed, ..slow.clone() }));
-}
-
-/// Exception 7, the other way round: a late list has pods that were created long after the reading, and times of
-/// creation tell these from the old ones. In the second story they are all that is left.
-#[test]
-fn a_pod_that_was_created_long_after_the_reading_stays_if_a_late_list_is_forgotten() {
-    let (hold, lift) = (spec(Edit::Suspend(true)), spec(Edit::Suspend(false)));
-    let unlisted =
-        [hold, Wait(200), Request(First, RequestKind::ListPods, 1, Fate::NotSent), EDIT, Wait(100), Crash(First)];
-    let forgotten = [Start(First), Wait(1000), Stop(First), Move::ForgetLists, lift, Start(First), Wait(20_000)];
-    for (killed, deletions) in [(1, 4), (5, 0)] {
-        let killed = [&[Wait(100_000)][..], &vec![KillPod(0); killed]].concat();
-        let moves = [&unlisted[..], &killed, &forgotten].concat();
-        let Played { ledger, .. } = play_well(&story(&moves));
-        assert_eq!(ledger.deletions.len(), deletions);
-    }
-}
-
 /// The absence is first seen by a process that cannot write at first, or seen while it cannot.
 #[test]
 fn an_absence_that_is_written_down_later_counts_from_when_the_config_monitor_was_settled() {
@@ -1066,18 +564,6 @@ fn an_absence_that_is_written_down_later_counts_from_when_the_config_monitor_was
     let moves = [&gone[..], &back].concat();
     let played = play_well(&Story { optional: true, monitors: vec![(1, AT_ONCE)], ..story(&moves) });
     assert_eq!(played.ledger.deletions.len(), 1);
-}
-
-/// The content in between could not be recorded, and the other source is missing meanwhile.
-#[test]
-fn content_is_at_rest_while_another_source_is_missing() {
-    let pending = [Wait(200), KillPod(0), EDIT, Wait(1000), Request(First, RequestKind::PutStatus, 1, Fate::NotSent)];
-    let unrecorded = [EditContent(SETTINGS, 'c'), DeleteConfigMap(OTHER), Until(First, RequestKind::GetConfigMap, 2)];
-    let back = [EDIT, Wait(4500), EditContent(SETTINGS, 'a')];
-    let pace = Pace { creation: 50, readiness: 0, termination: 3000 };
-    let moves = [&pending[..], &unrecorded, &back].concat();
-    let monitors = vec![(2, AT_ONCE)];
-    (0..10).for_each(|seed| _ = play_well(&Story { seed, both: 1, pace, monitors: monitors.clone(), ..story(&moves) }));
 }
 
 /// The edit that a restore has undone had made the spec valid again, and the one after that has the same generation.
@@ -1105,89 +591,6 @@ fn a_spec_of_the_same_generation_after_a_restore_is_another_one() {
     play_well(&Story { namespaces: Served::Two, ..story });
 }
 
-/// Exception 1: a restore brings the content back for a moment, in which a pod is created. The process goes by its absence,
-/// which it had read before.
-#[test]
-fn content_that_a_restore_brings_back_for_a_moment_goes_unread() {
-    let begun =
-        [EditContent(SETTINGS, 'c'), spec(Edit::QuietPeriod(3)), Wait(1500), EditContent(SETTINGS, 'a'), Wait(5000)];
-    let gone = DeleteConfigMap(SETTINGS);
-    let moves = [&begun[..], &[Move::RollOut, Move::BackUp, gone, Wait(1500), Move::Restore, gone]].concat();
-    let pace = Pace { creation: 700, readiness: 0, termination: 20_000 };
-    let story = Story { seed: 20961412687, pace, owners: Owners::Odd, lag: 300, optional: true, ..story(&moves) };
-    play_well(&Story { monitors: vec![(1, AT_ONCE)], namespaces: Served::Labelled, ..story });
-}
-
-/// The write about that first look is refused, and another source is edited meanwhile.
-#[test]
-fn a_change_that_a_process_has_read_at_its_first_look_has_left_at_any_time_since_the_last_restart() {
-    let begun = [Wait(8000), EditContent(SETTINGS, 'b'), EditContent(OTHER, 'b'), Wait(100_000), Crash(First)];
-    let edit = [Start(First), EditContent(OTHER, 'c'), Until(First, RequestKind::GetConfigMap, 2)];
-    let refused = [EditSecondKey(SETTINGS, 'a'), spec(Edit::Suspend(true)), Wait(8000), EditContent(OTHER, 'b')];
-    let pace = Pace { creation: 0, readiness: 0, termination: 3000 };
-    let both = Story { seed: 30671513, both: 1, pace, ..story(&[&begun[..], &edit, &refused].concat()) };
-    play_well(&Story { monitors: vec![(3, None)], owners: Owners::Odd, min_ready: 2, ..both });
-}
-
-/// Another process has begun the interruption, and does not exist any more.
-#[test]
-fn a_source_that_is_missing_at_the_end_of_an_interruption_has_the_time_of_what_is_read_beside_it() {
-    let crash = Request(First, RequestKind::ListAll, 2, Fate::CrashAfter);
-    let begun = [spec(Edit::Discover(true)), DeleteConfigMap(SETTINGS), Wait(5), crash, Wait(8000)];
-    let expire = Watch(First, Watched::Monitors, WatchFault::Expire);
-    let gone = [EditContent(SETTINGS, 'a'), Wait(4000), expire, DeleteConfigMap(SETTINGS), Wait(100_000)];
-    let pace = Pace { creation: 2000, readiness: 5000, termination: 20_000 };
-    let most = || Some(PodCount::Percent("40%"));
-    let story = Story { seed: 31209878, pace, min_ready: 2, optional: true, ..story(&[&begun[..], &gone].concat()) };
-    let by_pod = Story { namespaces: Served::One, references: References::ByPod, owners: Owners::Odd, ..story };
-    play_well(&Story { monitors: vec![(1, None), (3, most()), (0, most())], ..by_pod });
-}
-
-/// Its new container may have read the other content, as far as a pod shows.
-#[test]
-fn a_pod_whose_container_restarts_before_the_plan_of_a_revert_is_replaced() {
-    let canary = spec(Edit::Canary(Some((PodCount::Percent("40%"), 0))));
-    let asked = [spec(FROZEN), canary, Wait(100_000), RequestRestart(0, 'x'), Wait(8000)];
-    let there = [EditContent(SETTINGS, 'b'), Wait(200), EditContent(SETTINGS, 'a'), Wait(100_000), RestartContainer(2)];
-    let pace = Pace { creation: 700, readiness: 5000, termination: 0 };
-    let story = Story { seed: 30999594, pace, skew: 3, lag: 300, ..story(&[&asked[..], &there].concat()) };
-    let monitors = vec![(0, Some(PodCount::Percent("40%")))];
-    play_well(&Story { monitors, owners: Owners::Odd, namespaces: Served::All, secret: true, ..story });
-}
-
-/// Exception 8: the absence is read four seconds late, after a restore. Another keeper panics before it has named its
-/// ConfigMonitor, so nobody knows whose first look that was.
-#[test]
-fn an_absence_that_is_read_late_beside_a_panic_leaves_the_pods_that_were_created_before() {
-    let begun = [
-        Wait(100),
-        Watch(First, Watched::ConfigMaps, WatchFault::Expire),
-        Wait(8000),
-        KillPod(3),
-        Move::BackUp,
-        Spec(1, Edit::MinReady(0)),
-        Request(First, RequestKind::ListPods, 1, Fate::CrashBefore),
-        Move::RejectPods(3),
-        Move::Lasting(RequestKind::Any, Some(Fate::Denied(409))),
-        Wait(60_000),
-        Spec(1, Edit::Suspend(true)),
-        Until(First, RequestKind::Delete, 2),
-    ];
-    let undone = [
-        Move::Restore,
-        Request(First, RequestKind::PutStatus, 2, Fate::Timeout),
-        Scale(2, 0),
-        DeleteConfigMap(SETTINGS),
-        Request(First, RequestKind::ListPods, 2, Fate::Panic),
-        Wait(8000),
-        EditContent(SETTINGS, 'a'),
-    ];
-    let monitors = vec![(1, Some(PodCount::Percent("40%"))), (3, None), (0, AT_ONCE)];
-    let pace = Pace { creation: 2000, readiness: 300, termination: 3000 };
-    let story = Story { seed: 7034931, monitors, pace, secret: true, ..story(&[&begun[..], &undone].concat()) };
-    play_well(&Story { optional: true, skew: 3, ..story });
-}
-
 /// The list of the other namespace's ConfigMonitors is held up for three seconds, and a new pod becomes ready.
 #[test]
 fn a_late_answer_does_not_set_the_clock_back() {
@@ -1201,33 +604,6 @@ fn a_late_answer_does_not_set_the_clock_back() {
     play_well(&Story { min_ready: 2, namespaces: Served::Two, ..slow });
 }
 
-/// Each owner lacks one pod, or all of them together.
-#[test]
-fn the_budget_holds_for_each_owner_by_itself_and_the_total_for_all_of_them() {
-    let gone = |most, total| {
-        let begun = [spec(Edit::MaxTotal(total)), Wait(200), NewPodsStayUnready(true), EDIT, Wait(20_000)];
-        let played = play(&Story { monitors: vec![(0, most)], ..story(&begun) });
-        assert_eq!(judge(&played.ledger), Ok(()));
-        let healed = played.moves.last().map(|(ms, ..)| ms + 20_000);
-        played.ledger.deletions.iter().filter(|deletion| Some(deletion.at.ms) < healed).count()
-    };
-    let one = Some(PodCount::Pods(1));
-    assert_eq!(
-        [(one, None), (None, None), (AT_ONCE, one), (AT_ONCE, None)].map(|(most, total)| gone(most, total)),
-        [3, 3, 1, 5]
-    );
-}
-
-/// The selector is edited once all pods of the ReplicaSet that the restart began with are gone, by a rollout.
-#[test]
-fn after_a_rollout_the_deployment_still_counts_for_the_total() {
-    let begun = [Wait(200), spec(Edit::Canary(Some((PodCount::Pods(1), 10)))), RequestRestart(0, 'x'), Move::RollOut];
-    let edited = [Wait(1500), spec(Edit::Select(Pods::NotBack)), spec(Edit::MaxTotal(Some(PodCount::Pods(1))))];
-    let pace = Pace { creation: 50, readiness: 300, termination: 200 };
-    let moves = [&begun[..], &edited, &[LoseReadiness(0, Some(4000))]].concat();
-    play_well(&Story { monitors: vec![(1, None)], pace, namespaces: Served::Two, ..story(&moves) });
-}
-
 #[test]
 fn the_larger_min_ready_seconds_of_the_owner_and_of_the_spec_counts() {
     let next = |of_owner, own| {
@@ -1238,38 +614,4 @@ fn the_larger_min_ready_seconds_of_the_owner_and_of_the_spec_counts() {
         (second.at.ms - first.at.ms) / 1000
     };
     assert_eq!([(0, 0), (4, 0), (0, 4), (4, 2)].map(|(of_owner, own)| next(of_owner, own)), [0, 5, 5, 5]);
-}
-
-/// Which was received second, with the one about the other source.
-#[test]
-fn an_answer_about_another_source_says_nothing_about_how_long_content_has_stood() {
-    let second = |content| EditSecondKey(SETTINGS, content);
-    let moves = [
-        Start(Second),
-        Wait(200),
-        Freeze(SETTINGS),
-        EditContent(OTHER, 'a'),
-        Wait(200),
-        second('b'),
-        Until(First, RequestKind::ListPods, 3),
-        spec(Edit::Suspend(false)),
-        Wait(50),
-        EditContent(SETTINGS, 'b'),
-        Wait(2500),
-        EditLabels(OTHER),
-        spec(Edit::Evict(true)),
-        second('a'),
-        Wait(400),
-        second('b'),
-        Wait(3),
-        Move::RollOut,
-        Wait(2500),
-        Wait(100),
-        EditContent(SETTINGS, 'a'),
-        Wait(5),
-    ];
-    let pace = Pace { creation: 0, readiness: 0, termination: 200 };
-    let story = Story { seed: 22361825608, replicas: true, both: 1, pace, ..story(&moves) };
-    let monitors = vec![(3, Some(PodCount::Percent("100%")))];
-    play_well(&Story { monitors, namespaces: Served::All, ..story });
 }

@@ -135,7 +135,7 @@ fn came_and_went(
     let is_later =
         |reading: &&Reading| reading.at > until && (reading.recorded > left.recorded || is_of_another(reading));
     let back = book.kept(part).filter(is_later).find(|reading| reading.of_part(part) == Some(now))?;
-    // `an_interruption_ends_by_the_status` judges whether the content was back in time.
+    // `an_interrupted_restart_goes_on_in_time` judges whether the content was back in time.
     // Another source may come back only later.
     let writes = book.writes.iter().skip_while(|write| Some(write.at) != back.recorded);
     let is_interrupted = |write: &&Write| write.before.interrupted().is_some();

@@ -6,17 +6,16 @@ use rules::A_SECOND;
 use rules::status::Restart;
 use simulated_cluster::content::hash;
 use simulated_cluster::ledger::{Book, Deletion, Grounds, Ledger, Reading, Write};
-use simulated_cluster::network::Process::{First, Second};
+use simulated_cluster::network::Process::First;
 use simulated_cluster::network::{Fate, RequestKind};
 use simulated_cluster::state::Pace;
 
-use crate::examples::{CANARY, EDIT, FROZEN, SETTINGS, deleted_at, play_well, replaced, spec, story};
+use crate::examples::{EDIT, FROZEN, SETTINGS, play_well, replaced, spec, story};
 use crate::player::Played;
 use crate::story::Move::{
-    self, DeleteConfigMap, Edit as EditContent, EditLabels, KillPod, LoseReadiness, NewPodsStayUnready, Request,
-    RequestRestart, Start, Stop, Wait,
+    self, DeleteConfigMap, Edit as EditContent, EditLabels, KillPod, NewPodsStayUnready, Request, Start, Stop, Wait,
 };
-use crate::story::{AT_ONCE, Edit, PodCount, Story};
+use crate::story::{Edit, PodCount, Story};
 
 /// An interrupted restart goes on only if its content came back before `interruptedAt` and the quiet period.
 pub(crate) fn an_interrupted_restart_goes_on_in_time(ledger: &Ledger, book: &Book) -> Result<(), String> {
@@ -93,36 +92,6 @@ fn a_restart_goes_on_when_content_comes_back_within_its_quiet_period() {
     }
 }
 
-/// The write that says so fails, and the next pass reads the content again, once the quiet period is over.
-#[test]
-fn a_restart_goes_on_if_its_content_was_read_in_time_whenever_that_can_be_written() {
-    let back = [OTHER, Wait(2850), Request(First, RequestKind::Any, 2, Fate::NotSent), EDIT, Wait(8000)];
-    let Played { ledger, moves, .. } = interrupted(&back);
-    let went_on = ledger.books[0].writes.iter().find(|write| write.goes_on().is_some());
-    let after = went_on.map(|write| write.at.ms - moves[HALTED.len()].0);
-    assert!(after.is_some_and(|after| after > 3000), "{after:?} ms after the other content");
-}
-
-/// Another process has read the other content in between.
-#[test]
-fn a_restart_goes_on_when_its_source_is_missing_again() {
-    let missing = [Wait(100_000), DeleteConfigMap(SETTINGS), Wait(8000)];
-    let back = [EditContent(SETTINGS, 'c'), Start(Second), Wait(200), DeleteConfigMap(SETTINGS), Wait(1)];
-    let pace = Pace { creation: 50, readiness: 5000, termination: 0 };
-    let optional = Story { optional: true, skew: 3, lag: 300, pace, ..story(&[&missing[..], &back].concat()) };
-    let monitors = vec![(3, AT_ONCE)];
-    (0..20).for_each(|seed| _ = play_well(&Story { seed, monitors: monitors.clone(), ..optional.clone() }));
-}
-
-/// It knows only the time in the status, which is a whole second, and waits up to two seconds longer.
-#[test]
-fn the_quiet_period_of_an_interruption_is_over_by_the_status_in_a_process_that_has_just_started() {
-    let meanwhile = [OTHER, Wait(500), Stop(First), Start(First), Wait(2600)];
-    let played = interrupted(&[&meanwhile[..], &[EDIT, Wait(20_000)]].concat());
-    let ended = ended_after(&played);
-    assert!(ended.len() == 1 && (3100..3300).contains(&ended[0]), "{ended:?} ms");
-}
-
 /// Otherwise the next pod would wait for the pass that is due every 10 s.
 #[test]
 fn a_restart_that_goes_on_watches_its_pods_again() {
@@ -141,28 +110,6 @@ fn a_restart_that_goes_on_after_its_last_wave_watches_its_pods_again() {
     let Played { ledger, moves, .. } = play_well(&story(&moves));
     let ended = ledger.books[0].writes.iter().find(|write| write.ends()).map(|write| write.at.ms - moves[8].0);
     assert!(ended.is_some_and(|waited| waited < 500), "{ended:?} ms after the new pods have become ready");
-}
-
-/// The process that finds the interruption over may read anything, and a pod was created with content that it does not
-/// know. The pods that the restart created are restarted once more.
-#[test]
-fn a_process_that_finds_an_interruption_over_restarts_all_pods_whatever_it_reads() {
-    for content in ['a', 'b', 'c', 'd'] {
-        let down =
-            [OTHER, Wait(500), KillPod(3), Stop(First), Wait(5000), EditContent(SETTINGS, content), Start(First)];
-        let played = interrupted(&[&down[..], &[Wait(20_000)]].concat());
-        assert_eq!(ended_after(&played).len(), 1, "{content}");
-    }
-}
-
-/// The status does not say what interrupted the restart, so only the process's own reading shows how long content has
-/// been quiet.
-#[test]
-fn content_that_a_new_process_reads_in_an_interruption_has_a_quiet_period_of_its_own() {
-    let other = [OTHER, Wait(2000), Stop(First), EditContent(SETTINGS, 'd'), Start(First)];
-    let Played { ledger, moves, .. } = interrupted(&[&other[..], &[Wait(20_000)]].concat());
-    let waited = ledger.deletions[1].at.ms - moves[HALTED.len() + 3].0;
-    assert!((3000..5000).contains(&waited), "{waited} ms after the edit");
 }
 
 /// Whatever else holds a restart.
@@ -197,26 +144,6 @@ fn pods_that_are_created_in_an_interruption_have_its_content() {
     assert!(played.ledger.deletions.iter().all(|deletion| Some(deletion.pod) != born), "{born:?}");
 }
 
-#[test]
-fn the_restart_in_whose_interruption_a_request_comes_or_the_next_one_handles_it() {
-    let ask = [OTHER, Wait(1000), RequestRestart(0, 'x'), Wait(1000)];
-    let back = interrupted(&[&ask[..], &[EDIT, Wait(8000), NewPodsStayUnready(false), Wait(20_000)]].concat());
-    assert_eq!((back.ledger.deletions.len(), ended_after(&back).len()), (10, 0), "one restart after the other");
-    let other = interrupted(&[&ask[..], &[Wait(8000), NewPodsStayUnready(false), Wait(20_000)]].concat());
-    assert_eq!((other.ledger.deletions.len(), ended_after(&other).len()), (6, 1), "one pod of the first one, and all");
-}
-
-/// Without an interruption the second pod goes after nine seconds.
-#[test]
-fn an_interruption_does_not_count_as_bake_time() {
-    let quiet = Edit::QuietPeriod(3);
-    let there_and_back = [EDIT, Wait(5000), OTHER, Wait(2000), EDIT];
-    assert_eq!(deleted_at(&[CANARY, quiet], &[EDIT, Wait(60_000)]), [3, 9]);
-    assert_eq!(deleted_at(&[CANARY, quiet], &[&there_and_back[..], &[Wait(60_000)]].concat()), [3, 13]);
-    let crash = [Stop(First), Start(First), Wait(60_000)];
-    assert_eq!(deleted_at(&[CANARY, quiet], &[&there_and_back[..], &crash].concat()).len(), 2);
-}
-
 /// The deadline passes between two passes that are due every 10 s.
 #[test]
 fn an_interruption_does_not_count_towards_the_progress_deadline() {
@@ -228,15 +155,6 @@ fn an_interruption_does_not_count_towards_the_progress_deadline() {
         after.is_some_and(|after| (15_000..17_000).contains(&after)),
         "{after:?} ms after the end of the interruption"
     );
-}
-
-/// The canary has failed before, and its content comes back, or does not.
-#[test]
-fn a_failed_canary_is_interrupted_like_any_other_restart() {
-    let failed = [EDIT, Wait(6000), LoseReadiness(0, None), Wait(10_000)];
-    let then = |moves: &[Move]| deleted_at(&[CANARY, Edit::QuietPeriod(3)], &[&failed[..], moves].concat());
-    assert_eq!(then(&[OTHER, Wait(2000), EDIT, Wait(60_000)]), [3]);
-    assert_eq!(then(&[OTHER, Wait(60_000)])[..2], [3, 19], "a restart for the other content");
 }
 
 /// Once the list is forgotten, only the plan of the restart under way distinguishes its new pods from the old ones.

@@ -2,9 +2,9 @@
 
 use crate::examples::{SETTINGS, play_well, spec, story};
 use crate::player::Played;
-use crate::story::Move::{self, Edit as EditContent, LabelNamespace, Start, Stop, Wait, Watch};
-use crate::story::{AT_ONCE, Edit, PodCount, Pods, Story};
-use simulated_cluster::network::Process::{First, Second};
+use crate::story::Move::{self, Edit as EditContent, LabelNamespace, Wait, Watch};
+use crate::story::{Edit, PodCount, Story};
+use simulated_cluster::network::Process::First;
 use simulated_cluster::network::{Served, WatchFault, Watched};
 use simulated_cluster::state::Pace;
 
@@ -54,16 +54,4 @@ fn a_restart_stops_with_the_label_and_goes_on_with_it() {
     assert!(before.last() < Some(&4) && after.first() == Some(&64), "{before:?} {after:?}");
     let history = &played.ledger.books[0].end.as_ref().unwrap().status.history;
     assert_eq!(history.len(), 1, "{history:?}");
-}
-
-/// The keepers of the ConfigMonitors in its first page begin only with the next list.
-#[test]
-fn a_namespace_may_lose_its_label_for_a_moment_while_config_monitors_are_listed() {
-    let flip = [LabelNamespace(false), LabelNamespace(true)];
-    let restarted = [Start(Second), Wait(2500), Stop(First), Start(First), Wait(3)];
-    let edited = [Wait(5000), Move::Spec(1, Edit::Select(Pods::Back))];
-    let moves = [&restarted[..], &flip, &edited].concat();
-    let monitors = vec![(1, AT_ONCE), (1, AT_ONCE), (1, Some(PodCount::Pods(1)))];
-    let story = Story { namespaces: Served::Labelled, replicas: true, page: 2, monitors, ..story(&moves) };
-    (0..10).for_each(|seed| _ = play_well(&Story { seed, ..story.clone() }));
 }

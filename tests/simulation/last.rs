@@ -9,11 +9,11 @@ use simulated_cluster::ledger::{Deletion, Grounds, Knower, Ledger, Nature, PodRe
 use crate::canaries::{has_passed, is_replaced};
 use crate::examples::{SETTINGS, play_well, spec, story};
 use crate::player::Played;
-use crate::story::Move::{self, Edit as EditContent, Lead, LetElect, LoseReadiness, NewPodsStayUnready, Request, Wait};
-use crate::story::{AT_ONCE, Edit, Last, PodCount, Pods, Story};
+use crate::story::Move::{self, Edit as EditContent, Lead, LoseReadiness, Request, Wait};
+use crate::story::{Edit, Last, PodCount, Story};
 use simulated_cluster::network::Process::First;
 use simulated_cluster::network::{Fate, RequestKind};
-use simulated_cluster::state::{Owners, Pace};
+use simulated_cluster::state::Pace;
 
 /// By a list that the process may go by, no last pod goes while an old one is left that is no last one, or while an owner
 /// lacks a successor. If no pod is a last one, one of the old ones stays. A pod goes in any case if it is handed over, or
@@ -172,52 +172,12 @@ fn the_last_pod_goes_once_the_others_have_successors_also_without_a_budget() {
     assert_eq!(order(&[spec(Edit::Evict(true)), EDIT, Wait(30_000)]).last(), Some(&4));
 }
 
-#[test]
-fn while_a_successor_is_not_available_the_last_pod_stays() {
-    assert!(!order(&[NewPodsStayUnready(true), EDIT, Wait(30_000)]).contains(&4));
-}
-
-/// The third youngest is an old pod, and the youngest has replaced one.
-#[test]
-fn when_the_label_moves_what_was_last_may_go_and_what_has_the_label_waits() {
-    let moved = order(&[ONE_BY_ONE, EDIT, Wait(3000), Lead(2), Wait(60_000)]);
-    assert!(moved.len() == 5 && moved[4] != 4, "{moved:?}");
-    let to_a_new_one = order(&[ONE_BY_ONE, EDIT, Wait(4000), Lead(0), Wait(60_000)]);
-    assert!(to_a_new_one.len() == 5 && to_a_new_one[1..4].contains(&4), "{to_a_new_one:?}");
-}
-
 /// The label comes to the first pod while its deletion is under way.
 #[test]
 fn a_pod_that_gets_the_label_after_the_list_is_not_deleted() {
     let late = Request(First, RequestKind::Delete, 1, Fate::Late(500));
     let moved = order(&[ONE_BY_ONE, late, EDIT, Wait(100), Lead(3), Wait(60_000)]);
     assert_eq!((moved.len(), moved.last()), (5, Some(&5)), "{moved:?}");
-}
-
-#[test]
-fn if_no_pod_has_the_label_all_go_but_one_until_one_has_it() {
-    let none = order(&[LetElect(false), EDIT, Wait(60_000)]);
-    assert_eq!(none.len(), 4, "{none:?}");
-    let later = order(&[LetElect(false), EDIT, Wait(60_000), LetElect(true), Wait(30_000)]);
-    assert_eq!(later.len(), 5, "{later:?}");
-    // It is the one that has stayed.
-    let stayed = [4, 5, 6, 7, 8].into_iter().find(|pod| !none.contains(pod));
-    assert_eq!(later.last(), stayed.as_ref());
-}
-
-#[test]
-fn if_all_pods_have_the_label_nothing_is_ordered() {
-    let back = [spec(Edit::Select(Pods::Back)), spec(Edit::RestartLast(Last::Back)), Wait(200), EDIT, Wait(30_000)];
-    let all = deleted(&play_well(&led(&back)));
-    assert!(all.len() == 2 && all[1].1 < 50, "{all:?}");
-}
-
-/// The leader is the oldest pod, and would be the canary.
-#[test]
-fn the_last_pod_is_no_canary() {
-    let canary = spec(Edit::Canary(Some((PodCount::Pods(1), 10))));
-    let all = order(&[canary, EDIT, Wait(60_000)]);
-    assert_eq!((all.len(), all.last()), (5, Some(&4)), "{all:?}");
 }
 
 /// The leader loses its readiness, and the canary takes longer than the deadline.
@@ -227,15 +187,4 @@ fn the_deadline_of_a_last_pod_that_is_not_ready_begins_when_the_canary_has_passe
     let edited = [Wait(200), EDIT, Wait(4000), LoseReadiness(4, Some(30_000)), Wait(60_000)];
     let all = deleted(&play_well(&led(&[&canary[..], &edited].concat())));
     assert!(all.len() == 5 && all[4].0 == 4 && all[4].1 >= all[3].1 + READINESS, "{all:?}");
-}
-
-#[test]
-fn the_last_pod_is_handed_over_once_the_other_has_its_successor() {
-    let surge = [spec(Edit::MaxUnavailable(None)), spec(Edit::MaxSurge(Some(PodCount::Pods(2))))];
-    let story = led(&[&surge[..], &[EDIT, Wait(30_000)]].concat());
-    let played = play_well(&Story { surges: true, owners: Owners::One, monitors: vec![(0, AT_ONCE)], ..story });
-    let handed_over: Vec<usize> = played.ledger.handed_over.iter().map(|it| it.pod).collect();
-    assert_eq!(handed_over, [2, 1]);
-    let [first, second] = &played.ledger.handed_over[..] else { panic!("{handed_over:?}") };
-    assert!(second.at.ms >= first.at.ms + READINESS);
 }

@@ -14,7 +14,7 @@ use crate::story::Move::{
     self, DeleteDeployment, DeleteMonitor, Edit as EditContent, LabelNamespace, LetSurge, NewPodsStayUnready, Request,
     RollOut, Scale, Start, Stop, Wait,
 };
-use crate::story::{AT_ONCE, Edit, PodCount, Pods, Story, Windows};
+use crate::story::{AT_ONCE, Edit, PodCount, Story, Windows};
 
 /// At most `maxSurge` pods of a Deployment are handed over at a time.
 pub(crate) fn never_over_max_surge(ledger: &Ledger) -> Result<(), String> {
@@ -126,11 +126,6 @@ fn the_successor_with_other_content_goes_first() {
 }
 
 #[test]
-fn a_pod_that_is_not_selected_any_more_is_given_back() {
-    assert_eq!(surges(&[STUCK, EDIT, Wait(5000), spec(Edit::Select(Pods::Back)), Wait(20_000)]), "+1 -1");
-}
-
-#[test]
 fn the_pods_of_a_deleted_config_monitor_are_given_back_by_this_process_or_the_next() {
     assert_eq!(surges(&[STUCK, EDIT, Wait(5000), DeleteMonitor(0), Wait(20_000)]), "+1 -1");
     let unseen = [STUCK, EDIT, Wait(5000), Stop(First), DeleteMonitor(0), Wait(100), Start(First), Wait(20_000)];
@@ -145,29 +140,6 @@ fn a_pod_is_not_given_back_in_a_namespace_that_has_lost_its_label() {
     let labelled = |moves: &[Move]| events(&Story { namespaces: Served::Labelled, ..surging(moves) });
     assert_eq!(labelled(&gone), "+1");
     assert_eq!(labelled(&[&gone[..], &[LabelNamespace(true), Wait(20_000)]].concat()), "+1 -1");
-}
-
-#[test]
-fn a_suspended_restart_keeps_its_pods_handed_over() {
-    let suspend = spec(Edit::Suspend(true));
-    assert_eq!(surges(&[EDIT, Wait(500), suspend, Wait(30_000)]), "+1");
-    for other in ['a', 'c'] {
-        assert_eq!(surges(&[EDIT, Wait(500), suspend, EditContent(SETTINGS, other), Wait(30_000)]), "+1");
-    }
-}
-
-/// The window is closed when the other content comes.
-#[test]
-fn a_superseded_restart_deletes_what_has_a_successor_and_gives_back_what_has_none() {
-    let closed = spec(Edit::Windows(Windows::FarAway));
-    let other = EditContent(SETTINGS, 'c');
-    assert_eq!(surges(&[EDIT, Wait(500), closed, other, Wait(1000)]), "+1 -1");
-    let refused = Move::Lasting(RequestKind::Delete, Some(Fate::Refused));
-    let lifted = Move::Lasting(RequestKind::Delete, None);
-    assert_eq!(surges(&[refused, EDIT, Wait(5000), closed, other, Wait(500), lifted, Wait(20_000)]), "+1 x1");
-    // The successor has not been ready for long enough.
-    let long = spec(Edit::MinReady(60));
-    assert_eq!(surges(&[long, EDIT, Wait(10_000), closed, other, Wait(20_000)]), "+1 -1");
 }
 
 /// The deletion is under way while the Deployment is scaled up and another process gives the pod back.

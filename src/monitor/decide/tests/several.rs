@@ -96,6 +96,14 @@ fn settled(sources: &str, contents: &str) -> Desk {
     desk
 }
 
+/// Second 13: the restart for `a=2` is under way, of pods that run with `b=1` as well.
+fn restarting() -> Desk {
+    let mut desk = settled("a b", "a=1 b=1");
+    desk.at(10).read_all("a=2 b=1");
+    desk.at(13).begin();
+    desk
+}
+
 fn missing(name: &str) -> Decision {
     Decision::Missing(about(name).sources.into_iter().map(|source| source.name).collect())
 }
@@ -261,9 +269,7 @@ fn a_process_that_ends_the_interruption_of_another_lists_pods_for_every_source()
 /// The write in which a source differed has failed, and it is back by the next reading.
 #[test]
 fn what_could_not_be_recorded_in_an_interruption_has_differed() {
-    let mut desk = settled("a b", "a=1 b=1");
-    desk.at(10).read_all("a=2 b=1");
-    desk.at(13).begin();
+    let mut desk = restarting();
     desk.at(20).read_all("a=3 b=1");
     let (status, before) = (desk.status.clone(), desk.quiet.clone().unwrap());
     desk.at(21).read_all("a=3 b=2");
@@ -278,9 +284,7 @@ fn what_could_not_be_recorded_in_an_interruption_has_differed() {
 /// Its keys may be others.
 #[test]
 fn the_content_of_a_source_that_is_named_again_is_a_baseline_of_its_restart() {
-    let mut desk = settled("a b", "a=1 b=1");
-    desk.at(10).read_all("a=2 b=1");
-    desk.at(13).begin();
+    let mut desk = restarting();
     desk.policy = about("b");
     assert_eq!((desk.at(20).read_all("b=1"), desk.changes()), (Finding::Unchanged, "a=2:10-10:-".into()));
     desk.policy = about("a b");
@@ -313,9 +317,7 @@ fn a_revert_of_one_source_keeps_the_change_of_another() {
 
 #[test]
 fn a_change_along_with_the_removal_of_the_restarted_source_supersedes_the_restart() {
-    let mut desk = settled("a b", "a=1 b=1");
-    desk.at(10).read_all("a=2 b=1");
-    desk.at(13).begin();
+    let mut desk = restarting();
     desk.policy = about("b");
     assert_eq!((desk.at(20).read_all("b=2"), desk.interrupted_at()), (Finding::Modified, Some(server(20))));
     desk.at(23).observe();
@@ -324,9 +326,7 @@ fn a_change_along_with_the_removal_of_the_restarted_source_supersedes_the_restar
 
 #[test]
 fn an_edit_of_the_sources_is_no_content_that_extends_an_interruption() {
-    let mut desk = settled("a b", "a=1 b=1");
-    desk.at(10).read_all("a=2 b=1");
-    desk.at(13).begin();
+    let mut desk = restarting();
     desk.at(100).read_all("a=2 b=2");
     desk.policy = about("a b c");
     assert_eq!(desk.at(101).read_all("a=2 b=2 c=1"), Finding::Baseline);
@@ -337,9 +337,7 @@ fn an_edit_of_the_sources_is_no_content_that_extends_an_interruption() {
 
 #[test]
 fn a_missing_source_has_the_content_that_it_had_in_the_interruption() {
-    let mut desk = settled("a b", "a=1 b=1");
-    desk.at(10).read_all("a=2 b=1");
-    desk.at(13).begin();
+    let mut desk = restarting();
     desk.at(100).read_all("a=3 b=1");
     assert_eq!((desk.at(101).read_all("b=1"), desk.decide()), (Finding::Unchanged, missing("a")));
     let (status, look) = (desk.status.clone(), desk.look.clone());
@@ -356,9 +354,7 @@ fn a_missing_source_has_the_content_that_it_had_in_the_interruption() {
 /// Otherwise the period would count from when the other source was read, long ago.
 #[test]
 fn a_source_that_went_missing_is_not_read_again_after_content_that_could_not_be_recorded() {
-    let mut desk = settled("a b", "a=1 b=1");
-    desk.at(10).read_all("a=2 b=1");
-    desk.at(13).begin();
+    let mut desk = restarting();
     desk.at(100).read_all("a=3 b=1");
     let unrecorded =
         desk.quiet.as_ref().map(|quiet| quiet.with_unrecorded(desk.policy.quiet_period, desk.moment().now));
