@@ -78,7 +78,7 @@ impl Stage {
     }
 
     async fn restart(&self) -> Result<()> {
-        let is_settled = |_: &[Value], monitor: &Value| Ok(ensure!(is_ready(monitor), "{}", monitor["status"]));
+        let is_settled = |_: &[Value], monitor: &Value| is_up_to_date(monitor);
         self.wait_until("the ConfigMonitor is Ready", is_settled).await?;
         self.world.show_monitor().await?;
 
@@ -146,5 +146,10 @@ fn over(before: &[Value], keeps: usize, pods: &[Value], monitor: &Value) -> Resu
     let (kept, ready) = (kept(before, pods), pods.iter().filter(|pod| is_ready(pod)).count());
     let desired = before.len();
     ensure!(kept == keeps && ready == desired && pods.len() == desired, "{kept} of {desired} are old, {ready} ready");
-    Ok(ensure!(is_ready(monitor), "the status of the ConfigMonitor is {}", monitor["status"]))
+    is_up_to_date(monitor)
+}
+
+fn is_up_to_date(monitor: &Value) -> Result<()> {
+    ensure!(is_ready(monitor), "the status of the ConfigMonitor is {}", monitor["status"]);
+    Ok(())
 }
