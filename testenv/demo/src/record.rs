@@ -7,8 +7,8 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
 
-/// The terminal shows everything from the edit on.
-const ROWS: usize = 30;
+/// The terminal shows everything from the bad edit on.
+const ROWS: usize = 37;
 const COLUMNS: usize = 112;
 const LINE_HEIGHT: usize = 18;
 
@@ -31,8 +31,8 @@ fn picture(text: &str) -> String {
     format!(
         r##"<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 880 {height}" role="img" aria-labelledby="title desc">
   <title id="title">make demo</title>
-  <desc id="desc">A recorded terminal. A ConfigMap is edited. The operator logs the modification, the start of the restart, three deleted pods and the
-    end of the restart. kubectl shows three new pods and the time of the last restart.</desc>
+  <desc id="desc">A recorded terminal. A ConfigMap gets content that no pod gets ready with. The operator deletes one of three pods, whose successor is not
+    ready, and the restart waits. The edit is reverted: the operator deletes the bad pod only, and all three pods are ready.</desc>
   <style>
     text {{ font: 12.5px Menlo, Consolas, "DejaVu Sans Mono", "Liberation Mono", monospace; fill: #c9d1d9 }}
     .title {{ fill: #9198a1 }}
