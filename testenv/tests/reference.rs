@@ -58,6 +58,29 @@ fn the_reference_has_every_column_of_kubectl_get() {
     assert_eq!(documented.iter().map(|row| [0, 1].map(|cell| row[cell])).collect::<Vec<_>>(), columns);
 }
 
+#[test]
+fn every_field_of_the_schema_is_described() {
+    let mut nameless = Vec::new();
+    undescribed("", crd().pointer("/spec/versions/0/schema/openAPIV3Schema").unwrap(), &mut nameless);
+    // The API server describes the standard metadata itself, and forbids a description here.
+    assert_eq!(nameless, [".metadata"]);
+}
+
+fn undescribed(path: &str, schema: &Value, nameless: &mut Vec<String>) {
+    // `kubectl explain` shows no other default.
+    let default = schema.get("default").map(|default| format!("Default: {}.", default.to_string().trim_matches('"')));
+    let is_told = |description: &str| default.is_none_or(|default| description.ends_with(&default));
+    if !schema["description"].as_str().is_some_and(is_told) {
+        nameless.push(path.to_owned());
+    }
+    for (name, property) in schema["properties"].as_object().into_iter().flatten() {
+        undescribed(&format!("{path}.{name}"), property, nameless);
+    }
+    if schema["items"].is_object() {
+        undescribed(&format!("{path}[]"), &schema["items"], nameless);
+    }
+}
+
 /// The code names them by these numbers.
 #[test]
 fn the_exceptions_are_numbered_without_a_gap() {

@@ -390,32 +390,6 @@ async fn a_window_accepts_the_schedules_and_time_zones_that_a_cron_job_accepts()
     }
 }
 
-#[tokio::test]
-async fn every_field_is_described() {
-    let ns = TestNamespace::new().await;
-    let path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/configmonitors.magalix.com";
-    let crd = ns.client.get(path).await.unwrap().ok().unwrap();
-    let mut nameless = Vec::new();
-    undescribed("", &crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"], &mut nameless);
-    // The API server describes the standard metadata itself, and forbids a description here.
-    assert_eq!(nameless, [".metadata"]);
-}
-
-fn undescribed(path: &str, schema: &Value, nameless: &mut Vec<String>) {
-    // `kubectl explain` shows no other default.
-    let default = schema.get("default").map(|default| format!("Default: {}.", default.to_string().trim_matches('"')));
-    let is_told = |description: &str| default.is_none_or(|default| description.ends_with(&default));
-    if !schema["description"].as_str().is_some_and(is_told) {
-        nameless.push(path.to_owned());
-    }
-    for (name, property) in schema["properties"].as_object().into_iter().flatten() {
-        undescribed(&format!("{path}.{name}"), property, nameless);
-    }
-    if schema["items"].is_object() {
-        undescribed(&format!("{path}[]"), &schema["items"], nameless);
-    }
-}
-
 /// On a control plane of its own, because the CRD belongs to the cluster.
 #[tokio::test]
 async fn each_process_logs_an_older_crd_once_and_still_restarts_pods() {

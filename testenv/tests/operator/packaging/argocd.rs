@@ -96,11 +96,3 @@ async fn each_action_changes_what_its_test_says() {
         assert_eq!(changed, yaml(&project(FOLDER).join("actions").join(expected)), "{test}");
     }
 }
-
-#[test]
-fn the_page_has_this_health_check() {
-    let page = fs::read_to_string(project("docs/recipes.md")).unwrap();
-    let script = fs::read_to_string(project(FOLDER).join("health.lua")).unwrap();
-    let lines: String = script.lines().map(|line| format!("    {line}\n")).collect();
-    assert!(page.contains(&lines), "docs/recipes.md has another health check than health.lua");
-}
