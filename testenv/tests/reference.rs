@@ -1,4 +1,4 @@
-//! The documentation has each field of the schema, and the exceptions to the rules by their numbers.
+//! The documentation has each field of the schema, and the exceptions to the rules by their numbers. The chart has copies.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 #[path = "../../src/docs.rs"]
@@ -78,6 +78,21 @@ fn undescribed(path: &str, schema: &Value, nameless: &mut Vec<String>) {
     }
     if schema["items"].is_object() {
         undescribed(&format!("{path}[]"), &schema["items"], nameless);
+    }
+}
+
+#[test]
+fn what_is_copied_into_the_chart_is_what_lies_elsewhere() {
+    for (name, source) in [
+        ("crd.yml", "crd.yml"),
+        ("rules.yml", "deploy/monitoring/rules.yml"),
+        ("policies/operator.yml", "deploy/policies/operator.yml"),
+        ("policies/configmonitors.yml", "deploy/policies/configmonitors.yml"),
+        ("surge/policy.yml", "deploy/surge/policy.yml"),
+        ("dashboard.json", "deploy/monitoring/dashboard.json"),
+    ] {
+        let copy = read(&format!("charts/configmonitor-operator/files/{name}"));
+        assert!(copy == read(source), "{name} is old: please run make chart");
     }
 }
 
