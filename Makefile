@@ -78,10 +78,13 @@ demo: rust
 test: lints
 	@STORIES=$(or $(STORIES),3000) DEPTH=$(or $(DEPTH),3) testenv/parts.sh \
 	    "format" "cargo fmt --all --check" \
-	    "clippy" "cargo clippy --workspace --all-targets --locked -- -D warnings" \
+	    "clippy" "cargo clippy --workspace --all-targets --locked -- -D warnings && cargo clippy --workspace --locked $(ON_A_CLUSTER) -- -D warnings" \
 	    "documentation" "RUSTDOCFLAGS='-D warnings' cargo doc --workspace --no-deps --locked" \
 	    "compilation" "cargo test --workspace --locked --no-run" \
 	    "tests" "cargo test --workspace --locked"
+
+# What cargo leaves out unless it is named.
+ON_A_CLUSTER = --test operator --test alike --test node
 
 # Tests wait for the cluster most of the time, so more of them run at once than there are cores.
 CLUSTER_TESTS = cargo test --workspace --locked --test operator
@@ -129,8 +132,7 @@ $(CARGO_MUTANTS) $(CARGO_DENY) $(CARGO_CYCLONEDX):
 	    --version $(patsubst $(@F)-%,%,$(notdir $(root))) --root "$(root)" $(@F)
 	rm -rf "$(root)/build"
 
-bench: prepare tools build
-	@$(MAKE) --no-print-directory build PACKAGE=kubectl-cmon
+bench: prepare build
 	@CONFIGMONITOR_OPERATOR=$(OPERATOR) cargo run --quiet --release --locked -p bench -- $(PART)
 
 # First reports what this machine lacks. The test runs in its own Linux namespaces.

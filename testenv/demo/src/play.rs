@@ -86,7 +86,7 @@ impl Stage {
         let before = self.world.client().list(PODS).await?;
         self.world.show_pods().await?;
         let edited = Instant::now();
-        self.world.edit(GOOD, true).await?;
+        self.world.edit(GOOD).await?;
         show::note("The operator waits 3 s for further edits. At most 25 %, here one pod, may be missing at a time.");
         self.wait_until("all pods are replaced and ready", |pods, monitor| over(&before, 0, pods, monitor)).await?;
         let took = edited.elapsed().as_secs_f32();
@@ -103,7 +103,8 @@ impl Stage {
         show::step("Edit it again, with content that no pod gets ready with");
         self.world.let_time_pass().await;
         let before = self.world.client().list(PODS).await?;
-        self.world.edit(BAD, false).await?;
+        self.world.keep_new_pods_unready(true).await?;
+        self.world.edit(BAD).await?;
         let halts = |pods: &[Value], monitor: &Value| {
             let (old, ready) = (kept(&before, pods), pods.iter().filter(|pod| is_ready(pod)).count());
             let is_one_bad = pods.len() == before.len() && ready + 1 == pods.len() && old == ready;
@@ -116,7 +117,9 @@ impl Stage {
         show::note("The restart waits: the budget allows no second pod to be missing.");
 
         show::step("Revert the edit");
-        self.world.edit(GOOD, true).await?;
+        self.world.edit(GOOD).await?;
+        self.follow_until(self.operator.wait_for("modification reverted")).await?;
+        self.world.keep_new_pods_unready(false).await?;
         self.wait_until("only the bad pod is replaced", |pods, monitor| over(&before, before.len() - 1, pods, monitor))
             .await?;
         self.world.show_pods().await?;

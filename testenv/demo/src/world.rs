@@ -110,27 +110,26 @@ impl World {
         }
     }
 
-    /// Edits the ConfigMap. No pod gets ready that starts with content that does not work.
-    pub(crate) async fn edit(&self, content: &str, works: bool) -> Result<()> {
+    /// Edits the ConfigMap.
+    pub(crate) async fn edit(&self, content: &str) -> Result<()> {
         let patch = json!({"data": {"config.cfg": content}});
-        match self {
-            Self::Simulated(..) => {
-                command(&format!("curl -X PATCH $API{CONFIG_MAP} --data '{patch}'"));
-                self.client().merge_patch(CONFIG_MAP, &patch).await?.ok().map(drop)
-            }
-            Self::Real(real) => {
-                let cordon = json!({"spec": {"unschedulable": !works}});
-                self.client().merge_patch(NODE, &cordon).await?.ok()?;
-                if !works {
-                    note("kwok runs no application. So that new pods do not get ready, its node takes none for now.");
-                }
-                kubectl(
-                    real.control_plane.kubectl(),
-                    &["patch", "configmap", "flaskapp-config", "-p", &patch.to_string()],
-                )
-                .await
-            }
+        let Self::Real(real) = self else {
+            command(&format!("curl -X PATCH $API{CONFIG_MAP} --data '{patch}'"));
+            return self.client().merge_patch(CONFIG_MAP, &patch).await?.ok().map(drop);
+        };
+        let args = ["patch", "configmap", "flaskapp-config", "-p", &patch.to_string()];
+        kubectl(real.control_plane.kubectl(), &args).await
+    }
+
+    /// Keeps new pods from getting ready, or lets them. In the simulated cluster they read the ConfigMap.
+    pub(crate) async fn keep_new_pods_unready(&self, holds: bool) -> Result<()> {
+        if matches!(self, Self::Simulated(..)) {
+            return Ok(());
         }
+        if holds {
+            note("kwok runs no application. So that new pods do not get ready, its node takes none for now.");
+        }
+        self.client().merge_patch(NODE, &json!({"spec": {"unschedulable": holds}})).await?.ok().map(drop)
     }
 
     /// Lets the pods get older than clocks may differ.

@@ -2,7 +2,7 @@
 //! pods and their owners.
 //!
 //! The simulation feeds its ledger to these rules (`tests/simulation`), and so do the tests on a real control plane with
-//! etcd's history (`testenv/tests/operator/chaos`, `availability.rs`).
+//! etcd's history (`testenv/tests/operator/nightly/chaos`).
 
 // The fields are those of the API, or say what happened.
 #![allow(missing_docs, clippy::missing_errors_doc)]
