@@ -11,33 +11,22 @@ use configmonitor_operator::kube::transport::KubectlProxy;
 use configmonitor_operator::kube::{CONFIG_MAPS, EVENTS, PODS, ResourceVersion, Uid};
 use configmonitor_operator::monitor::CONFIG_MONITORS;
 use configmonitor_operator::monitor::pod::Pod;
-use futures_util::future::join_all;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
-use crate::api::{list, metadata, odd, page, refusal, status};
-use crate::held::Gate;
+use crate::api::{list, metadata, odd, page, status};
 use crate::scenario::old;
 use crate::script::{Answer, Server};
 
 /// Returns a client for the namespace `default` of this server.
 pub(crate) fn client(server: &Server) -> Client {
-    limited_client(&server.url(), 32, 32)
+    client_of(&server.url())
 }
 
-fn limited_client(url: &str, requests: usize, deletions: usize) -> Client {
+fn client_of(url: &str) -> Client {
     let proxy = Box::new(KubectlProxy::new().unwrap());
-    let client = Client::new(proxy, url.parse().unwrap(), requests, deletions, Arc::new(()), CancellationToken::new());
+    let client = Client::new(proxy, url.parse().unwrap(), 32, 32, Arc::new(()), CancellationToken::new());
     client.within(&"default".into())
-}
-
-async fn get(client: &Client) -> Result<String, Cause> {
-    let answer = client.get::<MetadataOnly>(CONFIG_MAPS, "a").await;
-    answer.map(|answer| answer.value.metadata.resource_version.as_str().to_owned()).map_err(|Error { cause, .. }| cause)
-}
-
-async fn delete(client: &Client, name: &str) -> Result<(), Cause> {
-    delete_only(client, name, only(&"u1".into()), None).await.map_err(|Error { cause, .. }| cause)
 }
 
 async fn delete_only(client: &Client, name: &str, only: Preconditions<'_>, grace: Option<u32>) -> Result<(), Error> {
@@ -48,7 +37,7 @@ async fn delete_only(client: &Client, name: &str, only: Preconditions<'_>, grace
 async fn cause_of(answer: Answer) -> Cause {
     let server = Server::start();
     server.on("get configmaps/a", [answer]);
-    get(&client(&server)).await.expect_err("no answer to work with")
+    client(&server).get::<MetadataOnly>(CONFIG_MAPS, "a").await.err().expect("no answer to work with").cause
 }
 
 fn labelled(labels: &str) -> Selection {
@@ -93,7 +82,7 @@ async fn a_request_carries_no_credentials_and_asks_for_no_compression() {
 #[tokio::test]
 async fn paths_are_those_of_the_api_below_the_path_of_the_proxy() {
     let server = Server::start();
-    send_each_kind(&limited_client(&format!("{}/ambassador/", server.url()), 32, 32)).await;
+    send_each_kind(&client_of(&format!("{}/ambassador/", server.url()))).await;
     let paths: Vec<String> = server.requests().iter().map(|request| request.target.clone()).collect();
     for (path, beginning) in paths.iter().zip([
         "/ambassador/api/v1/namespaces/default/configmaps/a",
@@ -164,14 +153,6 @@ async fn an_eviction_carries_the_options_of_a_deletion() {
 }
 
 #[tokio::test]
-async fn the_cause_of_a_failure_is_in_the_code_the_headers_and_the_body_of_the_answer() {
-    let busy = Answer::text(429, "Too many requests").header("retry-after", "7");
-    assert_eq!(cause_of(busy).await, Cause::Busy(Some(Duration::from_secs(7))));
-    assert_eq!(cause_of(refusal(409, "Conflict")).await, Cause::Conflict("scripted Conflict".to_owned()));
-    assert!(matches!(cause_of(Answer::HangUp).await, Cause::Unreachable(_)));
-}
-
-#[tokio::test]
 async fn an_incomplete_answer_is_a_failure() {
     let object = || Answer::json(200, &metadata("a", "1"));
     assert!(matches!(cause_of(object().cut_off()).await, Cause::Unreachable(_)));
@@ -193,59 +174,7 @@ async fn an_answer_over_the_limit_is_a_failure() {
 async fn a_redirect_is_not_followed() {
     let (server, elsewhere) = (Server::start(), Server::start());
     server.on("delete pods/a", [Answer::text(307, "").header("location", &elsewhere.url())]);
-    assert!(matches!(delete(&client(&server), "a").await, Err(Cause::Unreachable(_))));
+    let redirected = delete_only(&client(&server), "a", only(&"u1".into()), None).await;
+    assert!(matches!(redirected.expect_err("no answer").cause, Cause::Unreachable(_)));
     assert_eq!(elsewhere.words(), [""; 0]);
-}
-
-#[tokio::test]
-async fn a_stopped_handle_starts_no_request_and_others_do() {
-    let server = Server::start();
-    server.always("get configmaps/a", |_| Answer::json(200, &metadata("a", "1")));
-    let (client, stop) = (client(&server), CancellationToken::new());
-    let part = client.with_stop(stop.clone());
-    assert_eq!(get(&part).await, Ok("1".to_owned()));
-    stop.cancel();
-    let errors = send_each_kind(&part).await;
-    assert_eq!(errors.len(), 7);
-    assert!(errors.iter().all(|error| error.cause == Cause::Stopped), "{errors:?}");
-    assert_eq!(get(&client).await, Ok("1".to_owned()));
-    assert_eq!(server.words(), ["get configmaps/a", "get configmaps/a"]);
-}
-
-#[tokio::test]
-async fn on_stop_a_request_in_flight_is_finished_and_a_waiting_one_is_not_started() {
-    let (server, gate, stop) = (Server::start(), Gate::default(), CancellationToken::new());
-    server.on("get configmaps/a", [Answer::json(200, &metadata("a", "1")).after(&gate)]);
-    let client = limited_client(&server.url(), 1, 1).with_stop(stop.clone());
-    let first = tokio::spawn({
-        let client = client.clone();
-        async move { get(&client).await }
-    });
-    server.arrived("get", 1).await;
-    let second = tokio::spawn(async move { get(&client).await });
-    tokio::task::yield_now().await;
-    stop.cancel();
-    assert_eq!(second.await.unwrap(), Err(Cause::Stopped));
-    gate.open();
-    assert_eq!(first.await.unwrap(), Ok("1".to_owned()));
-    assert_eq!(server.words(), ["get configmaps/a"]);
-}
-
-#[tokio::test]
-async fn deletions_in_flight_are_limited_and_do_not_delay_other_requests() {
-    let (server, gate) = (Server::start(), Gate::default());
-    let answers: Vec<Answer> = (0..5).map(|_| Answer::json(200, &json!({})).after(&gate)).collect();
-    server.on("delete pods/a", answers);
-    server.on("get configmaps/a", [Answer::json(200, &metadata("a", "1"))]);
-    let client = limited_client(&server.url(), 1, 2);
-    let deletions = tokio::spawn({
-        let client = client.clone();
-        async move { join_all((0..5).map(|_| delete(&client, "a"))).await }
-    });
-    server.arrived("delete", 2).await;
-    assert_eq!(get(&client).await, Ok("1".to_owned()));
-    assert_eq!(server.words(), ["delete pods/a", "delete pods/a", "get configmaps/a"]);
-    gate.open();
-    assert!(deletions.await.unwrap().iter().all(Result::is_ok));
-    assert_eq!(server.words().len(), 6);
 }

@@ -18,9 +18,6 @@ use crate::watching::Events;
 
 /// The timeout of a request, in seconds.
 pub(crate) const TIMEOUT: u64 = 30;
-/// After this time a watch without an end is over and another list is due.
-const RELIST: u64 = 600 + TIMEOUT;
-
 fn seconds(server: &Server, words: &str) -> u64 {
     server.request(words).query("timeoutSeconds").expect("a limit").parse().unwrap()
 }
@@ -108,23 +105,4 @@ async fn a_deletion_or_an_eviction_that_is_answered_after_half_a_minute_has_succ
         assert_eq!(scenario.server.requests_for(words).len(), 1, "{:?}", scenario.server.words());
         running.abort();
     }
-}
-
-#[tokio::test]
-async fn a_periodic_list_without_changes_causes_no_other_request() {
-    let scenario = Scenario::with(&[old("p1")]);
-    scenario.server.always("get configmaps/c", |_| Answer::json(200, &config_map(0, "7")));
-    let _running = operator_at_rest(&scenario).await;
-    let before = scenario.server.requests().len();
-    jump(RELIST).await;
-    scenario.server.arrived("watch configmaps", 2).await;
-    scenario.server.arrived("watch configmonitors", 2).await;
-    scenario.change();
-    scenario.server.arrived("get configmaps/c", 2).await;
-    let mut words = scenario.words_after(before);
-    words.truncate(5);
-    assert_eq!(words.pop().as_deref(), Some("get configmaps/c"), "of the change after it");
-    words.sort();
-    let lists = ["list configmaps", "list configmonitors", "watch configmaps from 10", "watch configmonitors from 10"];
-    assert_eq!(words, lists);
 }

@@ -11,7 +11,7 @@ use futures_util::future::join_all;
 use futures_util::{Stream, StreamExt};
 use serde_json::json;
 
-use crate::api::{bookmark, line, list, metadata, modified, odd, status};
+use crate::api::{bookmark, line, list, metadata, status};
 use crate::requests::client;
 use crate::script::{Answer, Server};
 use crate::time::in_time;
@@ -88,15 +88,6 @@ async fn a_line_as_long_as_the_api_can_make_it_is_an_event() {
     long["metadata"]["annotations"] =
         json!({ "kubectl.kubernetes.io/last-applied-configuration": "x".repeat(9 << 20) });
     watching(&server, [Answer::watch(&[line("MODIFIED", &long)])]).await.expect(&["applied a@11"]).await;
-}
-
-#[tokio::test]
-async fn an_object_that_cannot_be_decoded_is_an_event_and_the_watch_goes_on() {
-    let server = Server::start();
-    server.on("watch configmaps from 12", [Answer::watch(&[modified("a", "13")])]);
-    let lines = [line("MODIFIED", &odd("o", "11")), line("DELETED", &odd("o", "12"))];
-    let mut events = watching(&server, [Answer::short_watch(&lines)]).await;
-    events.expect(&["applied o undecodable", "deleted o undecodable", "applied a@13"]).await;
 }
 
 #[tokio::test]
