@@ -704,30 +704,6 @@ fn the_limit_on_extensions_starts_anew_once_content_has_been_quiet_for_the_perio
 }
 
 #[test]
-fn content_found_at_the_first_look_may_have_come_when_reconciling_last_changed() {
-    let condition = |r#type: &str, second: u64| {
-        format!(
-            r#"{{"type":"{type}","status":"False","lastTransitionTime":"{}","reason":"UpToDate","message":""}}"#,
-            server(second)
-        )
-    };
-    let conditions = format!(
-        r#"{{"sources":[{{"kind":"ConfigMap","name":"settings","hash":"sha256:a"}}],"conditions":[{},{}]}}"#,
-        condition("Ready", 1),
-        condition("Reconciling", 5)
-    );
-    let status: Status = serde_json::from_str(&conditions).unwrap();
-    let policy = policy("settings", 3, false);
-    let look = |first, second| {
-        let content =
-            Content { hash: hash("b"), version: None, at: server(second), came: Instant::now(), first, recorded: None };
-        Look(vec![Some(content)])
-    };
-    let left_at = |first, second| left_at(&policy, &status, &look(first, second), server(second));
-    assert_eq!([left_at(true, 10), left_at(true, 3), left_at(false, 10)], [server(5), server(3), server(10)]);
-}
-
-#[test]
 fn a_request_does_not_let_superseding_content_pass_the_gate() {
     let mut desk = Desk::settled(0);
     desk.request = Some("now".into());

@@ -338,19 +338,15 @@ fn after_a_refused_eviction_another_pass_is_worth_making_once_more_pods_are_read
 
 #[test]
 fn a_restart_wakes_when_a_new_pod_will_have_been_ready_for_long_enough() {
-    let mut asked = Asked::begin(r#","maxUnavailable":1,"minReadySeconds":3"#, Duration::ZERO);
+    let more = r#","maxUnavailable":1,"minReadySeconds":3"#;
+    let mut asked = Asked::begin(more, Duration::ZERO);
     assert_eq!(asked.waits(accepted), 10_000);
     assert_eq!(asked.shows(1000, &["a"], vec![new("c", None)]), 9000);
     // The clock of the node is slow, the event may be a second late, and times are whole seconds.
     assert_eq!(asked.shows(2000, &[], vec![new("c", Some(1))]), 5000);
-}
-
-#[test]
-fn after_a_list_a_restart_wakes_when_a_new_pod_will_have_been_ready_for_long_enough() {
-    let more = r#","maxUnavailable":1,"minReadySeconds":3"#;
-    let mut asked = Asked::of(more, |policy| recall_with(policy, &begun(), true));
-    asked.pods = vec![new("c", Some(0)), new("d", Some(0))];
-    assert_eq!(asked.waits(accepted), 5000);
+    let mut listed = Asked::of(more, |policy| recall_with(policy, &begun(), true));
+    listed.pods = vec![new("c", Some(0)), new("d", Some(0))];
+    assert_eq!(listed.waits(accepted), 5000);
 }
 
 fn failed(cause: fn(String) -> Cause) -> impl Fn() -> Reply {
@@ -447,13 +443,19 @@ fn a_refusal_is_expected_only_of_a_disruption_budget_that_lets_others_go() {
 }
 
 #[test]
-fn a_lost_watch_is_not_read_and_the_next_step_lists() {
-    let mut asked = Asked::begin("", Duration::ZERO);
-    asked.waits(accepted);
-    asked.hear(News::WatchLost);
-    assert_eq!(asked.asks(|_| accepted()), ["decide"]);
-    asked.pods = vec![new("c", Some(0)), new("d", Some(0))];
-    assert_eq!(asked.resumes(500), ["list", "read owners web 2", "complete 2 of 2"]);
+fn a_restart_that_was_held_or_has_lost_its_watch_begins_with_a_list() {
+    for is_held in [false, true] {
+        let mut asked = Asked::begin("", Duration::ZERO);
+        asked.waits(accepted);
+        if is_held {
+            asked.machine.hold();
+        } else {
+            asked.hear(News::WatchLost);
+            assert_eq!(asked.asks(|_| accepted()), ["decide"], "it is not read");
+        }
+        asked.pods = vec![new("c", Some(0)), new("d", Some(0))];
+        assert_eq!(asked.resumes(500), ["list", "read owners web 2", "complete 2 of 2"]);
+    }
 }
 
 #[test]
@@ -667,13 +669,4 @@ fn the_pods_whose_deletion_failed_are_named() {
     asked.waits(failed(Cause::Refused));
     let undeleted: Vec<&str> = asked.machine.undeleted().into_iter().map(|pod| &*pod.name).collect();
     assert_eq!(undeleted, ["a", "b"]);
-}
-
-#[test]
-fn a_restart_that_was_held_begins_with_a_list() {
-    let mut asked = Asked::begin("", Duration::ZERO);
-    asked.waits(accepted);
-    asked.machine.hold();
-    asked.pods = vec![new("c", Some(0)), new("d", Some(0))];
-    assert_eq!(asked.resumes(1000), ["list", "read owners web 2", "complete 2 of 2"]);
 }
