@@ -9,7 +9,6 @@ use crate::story::Move::{
 };
 use crate::story::{AT_ONCE, Edit, PodCount, Pods, Story, Windows};
 use crate::{judge, stale_pods};
-use simulated_cluster::ledger::End;
 use simulated_cluster::network::Process::{First, Second};
 use simulated_cluster::network::{Fate, RequestKind, Served, WatchFault, Watched};
 use simulated_cluster::state::{Owners, Pace};
@@ -385,24 +384,12 @@ fn a_denied_write_is_retried_with_backoff_even_if_lists_are_slow() {
     play_well(&Story { seed: 2_015_674, monitors, pace, page: 2, ..story(&moves) });
 }
 
-/// Returns how many pods are deleted in a story of a ConfigMonitor with both ConfigMaps, or the first one, and a quiet
-/// period of 3 s.
-fn deleted_for(both: usize, moves: &[Move]) -> usize {
-    let moves = [&[Wait(200)], moves, &[Wait(20_000)]].concat();
-    play_well(&Story { both, monitors: vec![(3, AT_ONCE)], ..story(&moves) }).ledger.deletions.len()
-}
-
-/// Returns how many pods each restart in the final history has replaced, the last one first.
-pub(crate) fn replaced(played: &Played) -> Vec<usize> {
-    let Some(End { status, .. }) = &played.ledger.books[0].end else { panic!("it has an end") };
-    status.history.iter().map(|entry| entry.replaced).collect()
-}
-
 /// No watch event announces the revert.
 #[test]
 fn content_is_read_again_after_its_quiet_period() {
-    let moves = [EditContent(SETTINGS, 'b'), Wait(500), STALL, EditContent(SETTINGS, 'a')];
-    assert_eq!(deleted_for(0, &moves), 0);
+    let moves = [Wait(200), EditContent(SETTINGS, 'b'), Wait(500), STALL, EditContent(SETTINGS, 'a'), Wait(20_000)];
+    let played = play_well(&Story { monitors: vec![(3, AT_ONCE)], ..story(&moves) });
+    assert_eq!(played.ledger.deletions.len(), 0);
 }
 
 /// A client that keeps writing annotations must not block the restart.
@@ -476,7 +463,7 @@ fn an_edit_of_a_new_source_before_the_watch_shows_the_edited_spec_is_acted_on() 
 
 /// Returns when the two pods are deleted, in seconds since the first of `moves`, which comes two seconds before a
 /// minute begins. The API server's times are whole seconds, so what waits for one begins a second later.
-pub(crate) fn deleted_at(edits: &[Edit], moves: &[Move]) -> Vec<u64> {
+fn deleted_at(edits: &[Edit], moves: &[Move]) -> Vec<u64> {
     let edits: Vec<Move> = edits.iter().map(|edit| spec(*edit)).collect();
     let moves = [&edits[..], &[Wait(BEFORE_A_MINUTE)], moves, &[Wait(1)]].concat();
     let Played { ledger, moves, .. } = play_well(&Story { owners: Owners::One, ..story(&moves) });
@@ -523,6 +510,18 @@ fn the_next_pass_is_due_when_the_canaries_have_stayed_available() {
     let bake = Edit::Canary(Some((PodCount::Pods(1), 30)));
     let blind = Move::Lasting(RequestKind::Watch, Some(Fate::Forbidden));
     assert_eq!(deleted_at(&[bake], &[blind, EDIT, Wait(100_000)]), [0, 31]);
+}
+
+#[test]
+fn a_failed_canary_is_over_once_somebody_else_has_replaced_the_other_pods() {
+    let canary = spec(Edit::Canary(Some((PodCount::Pods(1), 5))));
+    let failed = [canary, Wait(200), EDIT, Wait(3000), Move::RestartContainer(0), Wait(1000)];
+    for (moves, is_over) in [(&[Wait(130_000)][..], false), (&[KillPod(0), Wait(65_000)], true)] {
+        let moves = [&failed[..], moves, &[Wait(1)]].concat();
+        let Played { ledger, moves, .. } = play_well(&Story { owners: Owners::One, ..story(&moves) });
+        let last = ledger.books[0].writes.iter().rfind(|write| write.at.ms < moves[moves.len() - 1].0).unwrap();
+        assert_eq!(last.after.restart.is_none(), is_over);
+    }
 }
 
 /// The list that another keeper made right after the edit, and keeps while its Event hangs, is older than the window.

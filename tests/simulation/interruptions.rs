@@ -5,12 +5,12 @@ use std::time::Duration;
 use rules::A_SECOND;
 use rules::status::Restart;
 use simulated_cluster::content::hash;
-use simulated_cluster::ledger::{Book, Deletion, Grounds, Ledger, Reading, Write};
+use simulated_cluster::ledger::{Book, Deletion, End, Grounds, Ledger, Reading, Write};
 use simulated_cluster::network::Process::First;
 use simulated_cluster::network::{Fate, RequestKind};
 use simulated_cluster::state::Pace;
 
-use crate::examples::{EDIT, FROZEN, SETTINGS, play_well, replaced, spec, story};
+use crate::examples::{EDIT, FROZEN, SETTINGS, play_well, spec, story};
 use crate::player::Played;
 use crate::story::Move::{
     self, DeleteConfigMap, Edit as EditContent, EditLabels, KillPod, NewPodsStayUnready, Request, Start, Stop, Wait,
@@ -173,5 +173,7 @@ fn the_deletions_of_a_superseded_restart_are_in_the_history() {
     let moves = [Wait(200), EDIT, Wait(200), OTHER, Wait(20_000)];
     let pace = Pace { creation: 2000, readiness: 0, termination: 0 };
     let played = play_well(&Story { pace, ..story(&moves) });
-    assert_eq!(replaced(&played), [played.ledger.deletions.len()]);
+    let Some(End { status, .. }) = &played.ledger.books[0].end else { panic!("it has an end") };
+    let replaced: Vec<usize> = status.history.iter().map(|entry| entry.replaced).collect();
+    assert_eq!(replaced, [played.ledger.deletions.len()]);
 }

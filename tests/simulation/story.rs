@@ -258,10 +258,11 @@ impl Story {
     }
 }
 
-/// Writes random stories.
+/// Writes a random story.
 struct Author {
     rng: Rng,
-    monitors: usize,
+    /// What is drawn so far.
+    story: Story,
     /// How many of seven edits are of the second ConfigMap.
     of_second: u8,
     /// The watches on ConfigMaps and Secrets.
@@ -270,18 +271,6 @@ struct Author {
     sources: &'static [Edit],
     /// One in this many moves is about windows, intervals, canaries or requests; 0 for none.
     of_times: u8,
-    /// Whether there is a standby.
-    replicas: bool,
-    /// Whether the ConfigMaps may be missing.
-    optional: bool,
-    /// Whether the processes serve only namespaces with a label.
-    labelled: bool,
-    /// Whether pods are handed over.
-    surges: bool,
-    /// Whether one of the pods leads the others.
-    leads: bool,
-    /// Whether pods refer to different ConfigMaps.
-    refers: bool,
 }
 
 impl Author {
@@ -289,8 +278,18 @@ impl Author {
         values[self.rng.usize(..values.len())]
     }
 
+    /// Returns which of the ConfigMonitors is concerned.
+    fn monitor(&mut self) -> usize {
+        self.rng.usize(..self.story.monitors.len())
+    }
+
+    /// Returns the ConfigMonitors, if the story has this feature.
+    fn each_if(&self, has_it: bool) -> std::ops::Range<usize> {
+        if has_it { 0..self.story.monitors.len() } else { 0..0 }
+    }
+
     fn process(&mut self) -> Process {
-        let most = if self.replicas { 2 } else { 6 };
+        let most = if self.story.replicas { 2 } else { 6 };
         if self.rng.u8(..most) == 0 { Process::Second } else { Process::First }
     }
 
@@ -301,7 +300,7 @@ impl Author {
     /// Returns a move about contents and pods.
     fn in_the_cluster(&mut self) -> Move {
         match self.rng.u32(..46) {
-            0..6 if self.optional => Move::DeleteConfigMap(self.source()),
+            0..6 if self.story.optional => Move::DeleteConfigMap(self.source()),
             0..18 => Move::Edit(self.source(), self.one_of(&['a', 'a', 'b', 'b', 'c'])),
             18..21 => Move::EditSecondKey(self.source(), self.one_of(&['a', 'a', 'b'])),
             21..23 => Move::EditLabels(self.source()),
@@ -329,7 +328,7 @@ impl Author {
 
     /// Returns a move of a ConfigMonitor's author.
     fn at_the_monitor(&mut self) -> Move {
-        let monitor = self.rng.usize(..self.monitors);
+        let monitor = self.monitor();
         let edit = match self.rng.u32(..31) {
             0..6 => Edit::Suspend(self.rng.bool()),
             6..9 => Edit::Select(self.one_of(&[Pods::All, Pods::All, Pods::Front, Pods::Back, Pods::NotBack])),
@@ -431,7 +430,7 @@ impl Author {
 
     /// Returns a move about windows, intervals, canaries or requests.
     fn about_times(&mut self) -> Move {
-        let monitor = self.rng.usize(..self.monitors);
+        let monitor = self.monitor();
         match self.rng.u32(..20) {
             0..3 => Move::Spec(monitor, self.windows()),
             3..5 => Move::Spec(monitor, Edit::MinInterval(self.one_of(&[0, 10, 60]))),
@@ -465,23 +464,20 @@ impl Author {
 
     fn moves(&mut self, has_times: bool) -> Vec<Move> {
         // The standby runs from the beginning.
-        let mut moves: Vec<Move> = self.replicas.then_some(Move::Start(Process::Second)).into_iter().collect();
+        let mut moves: Vec<Move> = self.story.replicas.then_some(Move::Start(Process::Second)).into_iter().collect();
         // Most stories begin after the operator's first look.
         moves.push(if self.rng.u8(..6) == 0 { Move::Wait(1) } else { Move::Wait(200) });
-        for monitor in (0..self.monitors).filter(|_| has_times) {
+        for monitor in self.each_if(has_times) {
             let edits = [self.windows(), Edit::MinInterval(self.one_of(&[0, 0, 10, 60])), self.canary()];
             moves.extend(edits.into_iter().filter(|_| self.rng.bool()).map(|edit| Move::Spec(monitor, edit)));
         }
-        let surging = if self.surges { 0..self.monitors } else { 0..0 };
-        for monitor in surging {
+        for monitor in self.each_if(self.story.surges) {
             moves.push(Move::Spec(monitor, Edit::Canary(None)));
             moves.push(Move::Spec(monitor, self.max_surge()));
             moves.push(Move::Spec(monitor, Edit::MaxUnavailable(self.one_of(&[None, None, Some(PodCount::Pods(1))]))));
         }
-        let in_order = if self.leads { 0..self.monitors } else { 0..0 };
-        moves.extend(in_order.map(|monitor| Move::Spec(monitor, self.last())));
-        let referring = if self.refers { 0..self.monitors } else { 0..0 };
-        for monitor in referring {
+        moves.extend(self.each_if(self.story.leads).map(|monitor| Move::Spec(monitor, self.last())));
+        for monitor in self.each_if(self.story.references != References::Both) {
             moves.push(Move::Spec(monitor, Edit::Referring(self.one_of(&[true, true, false]))));
             moves.push(Move::Spec(monitor, Edit::Discover(self.rng.bool())));
             moves.push(Move::Spec(monitor, Edit::Beside(self.one_of(&[false, false, true]))));
@@ -503,7 +499,7 @@ impl Author {
 
     /// Returns a move about surge.
     fn about_surge(&mut self) -> Move {
-        let monitor = self.rng.usize(..self.monitors);
+        let monitor = self.monitor();
         match self.rng.u8(..25) {
             0..6 => Move::Spec(monitor, self.max_surge()),
             6..8 => Move::LetSurge(self.rng.bool()),
@@ -523,7 +519,7 @@ impl Author {
             4 => Move::LetElect(false),
             5 => Move::LetElect(true),
             6 => Move::Relabel(self.rng.usize(..9), self.one_of(&[None, Some("front"), Some("back")])),
-            _ => Move::Spec(self.rng.usize(..self.monitors), self.last()),
+            _ => Move::Spec(self.monitor(), self.last()),
         }
     }
 
@@ -537,22 +533,22 @@ impl Author {
     }
 
     fn any(&mut self) -> Move {
-        if self.surges && self.rng.u8(..6) == 0 {
+        if self.story.surges && self.rng.u8(..6) == 0 {
             return self.about_surge();
         }
-        if self.leads && self.rng.u8(..5) == 0 {
+        if self.story.leads && self.rng.u8(..5) == 0 {
             return self.about_the_last();
         }
-        if self.refers && self.rng.u8(..20) == 0 {
+        if self.story.references != References::Both && self.rng.u8(..20) == 0 {
             let edit = match self.rng.u8(..4) {
                 0 => Edit::Referring(self.rng.bool()),
                 1 => Edit::Discover(self.rng.bool()),
                 2 => Edit::Beside(self.rng.bool()),
                 _ => Edit::Exclude(self.rng.bool()),
             };
-            return Move::Spec(self.rng.usize(..self.monitors), edit);
+            return Move::Spec(self.monitor(), edit);
         }
-        if self.labelled && self.rng.u8(..8) == 0 {
+        if self.story.namespaces == Served::Labelled && self.rng.u8(..8) == 0 {
             return self.about_the_namespace();
         }
         if self.of_times > 0 && self.rng.u8(..self.of_times) == 0 {
@@ -573,68 +569,44 @@ pub(crate) fn story(seed: u64) -> Story {
     let mut one_in = |most: u8| rng.u8(..most) == 0;
     let (has_both, has_times, replicas, has_skew) = (one_in(3), one_in(2), one_in(4), one_in(4));
     let (secret, optional) = (one_in(3), one_in(6));
+    let pace = Pace { creation: 0, readiness: 0, termination: 0 };
+    let plain = Story::plain(Vec::new(), pace, Vec::new());
     let mut author = Author {
-        monitors: 1,
+        story: Story { seed, replicas, secret, optional, skew: if has_skew { 3 } else { 0 }, ..plain },
         of_second: if has_both || secret { 3 } else { 1 },
         sources: if has_both { ANY_SOURCES } else { ONE_SOURCE },
         of_sources: if secret { &[Watched::ConfigMaps, Watched::Secrets] } else { &[Watched::ConfigMaps] },
         of_times: if has_times { 3 } else { 0 },
-        replicas,
-        optional,
-        labelled: false,
-        surges: false,
-        leads: false,
-        refers: false,
         rng,
     };
-    author.monitors = author.one_of(&[1, 1, 1, 1, 1, 2, 2, 3]);
-    let pace = Pace {
+    let monitors = author.one_of(&[1, 1, 1, 1, 1, 2, 2, 3]);
+    author.story.pace = Pace {
         creation: author.one_of(&[0, 50, 700, 2000]),
         readiness: author.one_of(&[0, 300, 5000]),
         termination: author.one_of(&[0, 200, 3000, 20_000]),
     };
     let most = [AT_ONCE, AT_ONCE, None, Some(PodCount::Pods(1)), Some(PodCount::Percent("40%"))];
-    let monitors = (0..author.monitors).map(|_| (author.one_of(&[0, 0, 1, 3]), author.one_of(&most))).collect();
-    let both = if has_both { author.one_of(&[1, author.monitors]) } else { 0 };
-    let owners = author.one_of(&[Owners::Odd, Owners::Usual, Owners::Usual, Owners::Usual]);
-    let page = author.one_of(&[500, 500, 500, 2]);
-    let lag = author.one_of(&[0, 0, 0, 0, 300, 4000]);
-    let nodes = author.one_of(&[0, 0, 0, 0, -600, 600]);
-    let namespaces = match author.one_of(&[Served::One, Served::One, Served::Two, Served::All]) {
+    author.story.monitors = (0..monitors).map(|_| (author.one_of(&[0, 0, 1, 3]), author.one_of(&most))).collect();
+    author.story.both = if has_both { author.one_of(&[1, monitors]) } else { 0 };
+    author.story.owners = author.one_of(&[Owners::Odd, Owners::Usual, Owners::Usual, Owners::Usual]);
+    author.story.page = author.one_of(&[500, 500, 500, 2]);
+    author.story.lag = author.one_of(&[0, 0, 0, 0, 300, 4000]);
+    author.story.nodes = author.one_of(&[0, 0, 0, 0, -600, 600]);
+    author.story.namespaces = match author.one_of(&[Served::One, Served::One, Served::Two, Served::All]) {
         Served::All => author.one_of(&[Served::All, Served::Labelled]),
         others => others,
     };
-    author.labelled = namespaces == Served::Labelled;
-    author.surges = author.rng.u8(..4) == 0;
-    author.leads = author.rng.u8(..4) == 0;
-    author.refers = author.rng.u8(..4) == 0;
-    let references = match author.refers {
-        true => author.one_of(&[References::ByOwner, References::ByPod, References::ByKey]),
-        false => References::Both,
-    };
-    let moves = author.moves(has_times);
-    let skew = if has_skew { 3 } else { 0 };
-    let min_ready = author.one_of(&[0, 0, 0, 2]);
-    let status_lag = if author.surges { author.one_of(&[0, 0, 500, 4000]) } else { 0 };
-    Story {
-        seed,
-        both,
-        replicas,
-        owners,
-        skew,
-        lag,
-        nodes,
-        min_ready,
-        status_lag,
-        namespaces,
-        surges: author.surges,
-        leads: author.leads,
-        references,
-        secret,
-        optional,
-        page,
-        ..Story::plain(monitors, pace, moves)
+    author.story.surges = author.rng.u8(..4) == 0;
+    author.story.leads = author.rng.u8(..4) == 0;
+    if author.rng.u8(..4) == 0 {
+        author.story.references = author.one_of(&[References::ByOwner, References::ByPod, References::ByKey]);
     }
+    author.story.moves = author.moves(has_times);
+    author.story.min_ready = author.one_of(&[0, 0, 0, 2]);
+    if author.story.surges {
+        author.story.status_lag = author.one_of(&[0, 0, 500, 4000]);
+    }
+    author.story
 }
 
 const ONE_SOURCE: &[Edit] = &[Edit::Source(CONFIG_MAPS[0]), Edit::Source(CONFIG_MAPS[1])];
