@@ -19,7 +19,7 @@ use crate::kube::{ServerTime, Uid};
 use crate::monitor::content::Kind;
 use crate::monitor::pod::Pod;
 use crate::monitor::source::SourceName;
-use crate::monitor::spec::{CanaryPolicy, MaxUnavailable, PodCount, PodScope, Policy};
+use crate::monitor::spec::{CanaryPolicy, PodCount, PodScope, Policy};
 use crate::monitor::status::{Canary, CanaryState, Change, Restart};
 
 /// The second in which the new content was first read. Pods are older by default.
@@ -156,22 +156,10 @@ fn state(desired: usize) -> OwnerState {
 
 /// Returns the state of a restart, for all inputs.
 fn seen(plan: &Plan, policy: &Policy, pods: &[Pod], own: Option<&Uid>, owners: &OwnerStates, second: i64) -> Shown {
-    seen_when(false, plan, policy, pods, own, owners, second)
-}
-
-fn seen_when(
-    is_overdue: bool,
-    plan: &Plan,
-    policy: &Policy,
-    pods: &[Pod],
-    own_pod: Option<&Uid>,
-    owners: &OwnerStates,
-    second: i64,
-) -> Shown {
     let pods = by_uid(pods);
     let sight = sight(plan, policy, &pods, owners);
     let view = View { pods: &pods, at: server(second) };
-    let standing = Sight { own_pod, is_overdue, view, ..sight }.standing();
+    let standing = Sight { own_pod: own, view, ..sight }.standing();
     let stuck = standing.stuck.iter().map(|name| (*name).to_owned()).collect();
     let Standing { next, remaining, lacking, .. } = standing;
     Shown { next, remaining, lacking, stuck }
@@ -413,8 +401,8 @@ fn the_pods_that_another_owner_has_adopted_are_within_its_budget() {
     let plan = plan(&["a", "b", "c"].map(|name| of(&before, pod(name))));
     let adopted = ["a", "b", "c"].map(|name| of(&after, pod(name)));
     let owners = states(&[(&before, 0), (&after, 3)]);
-    assert_eq!(seen(&plan, &rolling(1, 0), &adopted, None, &owners, READ + 10).next, remove(&["a"]));
-    assert_eq!(seen(&plan, &rolling(1, 0), &adopted[1..], None, &owners, READ + 10).next, Move::Wait(None));
+    assert_eq!(seen(&plan, &rolling(), &adopted, None, &owners, READ + 10).next, remove(&["a"]));
+    assert_eq!(seen(&plan, &rolling(), &adopted[1..], None, &owners, READ + 10).next, Move::Wait(None));
 }
 
 /// Nobody has promised to create them again.
@@ -434,7 +422,7 @@ fn of_the_pods_without_an_owner_the_next_ones_go_once_the_progress_deadline_has_
 /// Unready members may still vote.
 #[test]
 fn the_budget_limits_the_pods_of_a_stateful_set_in_transition_ready_or_not() {
-    [rolling(1, 0), one_at_a_time()].iter().for_each(limits_the_pods_in_transition);
+    [rolling(), one_at_a_time()].iter().for_each(limits_the_pods_in_transition);
 }
 
 fn limits_the_pods_in_transition(policy: &Policy) {
@@ -444,7 +432,8 @@ fn limits_the_pods_in_transition(policy: &Policy) {
     let plan = plan(&pods);
     let next = |is_overdue, pods: &[Pod]| {
         let owners = OwnerStates::from([(db.clone(), state(3))]);
-        seen_when(is_overdue, &plan, policy, pods, None, &owners, READ + 10).next
+        let pods = by_uid(pods);
+        Sight { is_overdue, ..sight(&plan, policy, &pods, &owners) }.standing().next
     };
     assert_eq!(next(false, &pods), remove(&["a"]));
     let [a, rest @ ..] = pods;
@@ -522,10 +511,8 @@ fn a_restart_removes_its_old_pods_and_waits_for_what_their_owners_desire() {
     assert_eq!(stands(&plan, &[]).next, Move::Done, "nobody creates them again");
 }
 
-fn rolling(most: u8, min_ready: u64) -> Policy {
-    let of_owner = NonZeroU8::new(most).map(PodCount::Percent);
-    let most = of_owner.map(|of_owner| MaxUnavailable { of_owner, total: None });
-    Policy { max_unavailable: most, min_ready: Duration::from_secs(min_ready), ..policy("Skip") }
+fn rolling() -> Policy {
+    spec(r#","maxUnavailable":"1%""#)
 }
 
 /// A policy with a budget of one pod of all owners together.
@@ -650,7 +637,7 @@ fn after_an_edit_of_the_selector_the_owners_of_the_selected_pods_count() {
     };
     assert_eq!((web_has(true), web_has(false)), (remove(&["b"]), Move::Wait(None)), "a former owner");
     let mut none = plan.clone();
-    none.select(&rolling(0, 0), &BTreeMap::new());
+    none.select(&self::policy("Skip"), &BTreeMap::new());
     assert_eq!(stands(&none, &[]).next, Move::Done, "none is selected any more");
 }
 
