@@ -28,12 +28,14 @@ impl ClusterState {
             nodes: 0,
             min_ready: 0,
             status_lag: 0,
-            references: References::Both,
+            references: References::ByOwner,
             secret: false,
             optional: false,
             leads: false,
         };
-        Self::new(specs, setting, Network::new(0, 500, 32))
+        let mut state = Self::new(specs, setting, Network::new(0, 500, 32));
+        state.set_content(CONFIG_MAPS[0], Some([Some('a'), None]));
+        state
     }
 
     /// Serves a request that does not come from the operator.
