@@ -81,7 +81,7 @@ test: lints
 	    "clippy" "cargo clippy --workspace --all-targets --locked -- -D warnings && cargo clippy --workspace --locked $(ON_A_CLUSTER) -- -D warnings" \
 	    "documentation" "RUSTDOCFLAGS='-D warnings' cargo doc --workspace --no-deps --locked" \
 	    "compilation" "cargo test --workspace --locked --no-run" \
-	    "tests" "cargo test --workspace --locked"
+	    "tests" "RUST_TEST_THREADS=8 cargo test --workspace --locked"
 
 # What cargo leaves out unless it is named.
 ON_A_CLUSTER = --test operator --test alike --test node
