@@ -33,7 +33,7 @@ help:
 	@echo "                  chart, manifests, alerts and a release with the programs that read them, and the licences; needs Go"
 	@echo "make test-node    apply the manifests on a real kubelet with real containers; needs root and Debian"
 	@echo "make test-versions"
-	@echo "                  make test-cluster on each version of Kubernetes in docs/versions.md; takes two hours"
+	@echo "                  test-cluster, test-packaging and test-node on each version of Kubernetes in docs/versions.md; takes two hours"
 	@echo "make test-versions VERSIONS='1.30 1.36'"
 	@echo "                  these versions only"
 	@echo "make nightly      what takes long and finds rarely, with a seed of the day: stories, courses, chaos, a hostile tenant, mutants"
@@ -73,9 +73,9 @@ PREPARE = $(CARGO_TARGET_DIR)/debug/prepare
 
 demo: rust
 	cargo build --locked -p configmonitor-operator -p demo
-	@$(CARGO_TARGET_DIR)/debug/demo $(or $(CLUSTER),simulated) $(if $(filter 1,$(KEEP)),--keep) $(if $(filter 1,$(RECORD)),--record docs/images/demo.svg)
+	@$(CARGO_TARGET_DIR)/debug/demo $(if $(filter real,$(CLUSTER)),real,simulated) $(if $(filter 1,$(KEEP)),--keep) $(if $(filter 1,$(RECORD)),--record docs/images/demo.svg)
 
-test: lints
+test: rust lints
 	@STORIES=$(or $(STORIES),3000) DEPTH=$(or $(DEPTH),3) testenv/parts.sh \
 	    "format" "cargo fmt --all --check" \
 	    "clippy" "cargo clippy --workspace --all-targets --locked -- -D warnings && cargo clippy --workspace --locked $(ON_A_CLUSTER) -- -D warnings" \
@@ -92,18 +92,20 @@ CLUSTER_TESTS = cargo test --workspace --locked --test operator
 test-cluster: prepare
 	$(CLUSTER_TESTS) --test alike -- --test-threads=12 --skip packaging:: --skip nightly::
 
-test-packaging: prepare tools lints deny
+test-packaging: prepare tools deny
 	$(CLUSTER_TESTS) -- --test-threads=6 packaging::
 
 SEED_OF_THE_DAY := $(shell date +%Y%m%d)
+A_DAY_AGO = $(shell git rev-list -1 --before='1 day ago' HEAD)
 
 nightly: prepare tools
-	$(MAKE) simulate STORIES=50000 SEED=$(or $(SEED),$(SEED_OF_THE_DAY)00000)
-	$(MAKE) explore
-	$(MAKE) chaos SEED=$(or $(SEED),$(SEED_OF_THE_DAY)) SECONDS=600
-	$(CLUSTER_TESTS) -- nightly:: --skip no_change_is_lost
-	$(MAKE) mutants SINCE="$$(git rev-list -1 --before='1 day ago' HEAD)"
-	testenv/mutants/by-hand.sh
+	@testenv/parts.sh \
+	    "stories" "$(MAKE) simulate STORIES=50000 SEED=$(or $(SEED),$(SEED_OF_THE_DAY)00000)" \
+	    "courses" "$(MAKE) explore" \
+	    "chaos" "$(MAKE) chaos SEED=$(or $(SEED),$(SEED_OF_THE_DAY)) SECONDS=600" \
+	    "other tests" "$(CLUSTER_TESTS) -- nightly:: --skip no_change_is_lost" \
+	    $(if $(A_DAY_AGO),"changes" "$(MAKE) mutants SINCE=$(A_DAY_AGO)") \
+	    "patches" "testenv/mutants/by-hand.sh"
 
 # Part of make test, with fewer stories.
 simulate: rust
@@ -148,7 +150,6 @@ test-node: rust go
 VERSIONS = 1.30 1.33 1.34 1.35 1.36 1.30/1.36 1.36/1.30 node/1.30 node/1.36
 
 test-versions: tools
-	$(BINARIES)
 	@testenv/versions.sh $(VERSIONS)
 
 # The operator is static because its image is empty, the plugin so that it runs on every Linux. Every folder builds the same bytes.

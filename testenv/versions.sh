@@ -17,8 +17,8 @@ run() {
     case $1 in
         node/*) testenv/node/ready.sh && make test-node ;;
         *)
-            cargo run --quiet --locked -p testenv --bin prepare &&
-            cargo test --locked --no-fail-fast -p testenv --test operator --test alike -- --test-threads=12 --skip nightly:: ;;
+            make prepare &&
+            cargo test --workspace --locked --no-fail-fast --test operator --test alike -- --test-threads=12 --skip nightly:: ;;
     esac
 }
 

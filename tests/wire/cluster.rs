@@ -2,17 +2,19 @@
 //! simulation to show; these tests show that the process does it.
 
 use std::collections::BTreeSet;
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::sync::{Arc, mpsc};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use configmonitor_operator::monitor::spec::Spec;
-use serde_json::json;
+use serde_json::{Value, json};
 use simulated_cluster::cluster::{Cluster, StateGuard};
-use simulated_cluster::content::CONFIG_MAPS;
+use simulated_cluster::content::{CONFIG_MAPS, Data, hash};
 use simulated_cluster::network::{Fate, Process, RequestKind, WatchFault, Watched};
 use simulated_cluster::serve::Server;
-use simulated_cluster::state::ClusterState;
+use simulated_cluster::state::{ClusterState, Monitor};
 use tokio::sync::oneshot;
 
 use crate::operator::Operator;
@@ -29,7 +31,7 @@ struct Lab {
 
 impl Lab {
     /// The ConfigMonitor replaces the pods one by one, without a quiet period, unless `more` says something else.
-    fn with(more: &serde_json::Value) -> Self {
+    fn with(more: &Value) -> Self {
         let mut spec =
             json!({"configMap": CONFIG_MAPS[0], "podSelector": {"app": "frontend"}, "quietPeriodSeconds": 0});
         spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
@@ -71,6 +73,31 @@ impl Lab {
 
     fn state(&self) -> StateGuard<'_> {
         self.cluster.state()
+    }
+
+    /// Edits the ConfigMap, and waits until a pod is deleted. The new pod does not get ready, so no other one goes.
+    fn begin_restart(&self) {
+        self.state().keep_new_pods_unready(true);
+        self.edit('b');
+        self.wait_until("a pod is deleted", || self.deleted().len() == 1);
+    }
+
+    /// Lets the restart go on that has begun.
+    fn end_restart(&self) {
+        assert_eq!(self.deleted().len(), 1);
+        self.state().keep_new_pods_unready(false);
+        self.is_replaced();
+    }
+
+    /// Edits the spec, and waits until the status is about that.
+    fn set_spec(&self, edit: impl FnOnce(&mut Spec)) {
+        self.state().set_spec(0, edit);
+        self.wait_until("the spec is observed", || {
+            let state = self.state();
+            let Monitor { generation, raw_status, .. } = &state.monitors[0];
+            let status: Value = serde_json::from_str(raw_status).unwrap();
+            status["observedGeneration"] == *generation
+        });
     }
 
     fn edit(&self, content: char) {
@@ -139,12 +166,10 @@ fn an_edit_replaces_each_pod_once_and_the_metrics_say_so() {
 fn a_process_that_is_killed_in_the_middle_of_a_restart_is_succeeded_by_one_that_ends_it() {
     let lab = Lab::new();
     let operator = lab.operator();
-    lab.edit('b');
-    lab.wait_until("a pod is deleted", || !lab.deleted().is_empty());
+    lab.begin_restart();
     drop(operator);
-    assert!(lab.deleted().len() < lab.before.len(), "it was killed too late");
     let _next = lab.operator_at(0);
-    lab.is_replaced();
+    lab.end_restart();
 }
 
 #[test]
@@ -160,12 +185,11 @@ fn an_edit_while_no_process_runs_is_not_lost() {
 fn sigterm_in_the_middle_of_a_restart_stops_it_and_the_next_process_goes_on() {
     let lab = Lab::new();
     let mut operator = lab.operator();
-    lab.edit('b');
-    lab.wait_until("a pod is deleted", || !lab.deleted().is_empty());
+    lab.begin_restart();
     operator.signal("TERM");
     assert_eq!(operator.end().code(), Some(0));
     let _next = lab.operator_at(0);
-    lab.is_replaced();
+    lab.end_restart();
 }
 
 #[test]
@@ -190,26 +214,25 @@ fn after_410_the_operator_lists_and_finds_the_edit() {
     let _operator = lab.operator();
     {
         let mut state = lab.state();
-        state.network.fail_watch(Process::First, Watched::ConfigMaps, WatchFault::Miss);
         state.set_content(CONFIG_MAPS[0], Some([Some('b'), None]));
         state.compact();
         state.network.fail_watch(Process::First, Watched::ConfigMaps, WatchFault::Expire);
     }
-    // Whatever changes wakes the watches.
-    lab.state().set_content(CONFIG_MAPS[1], Some([Some('z'), None]));
     lab.is_replaced();
 }
 
 #[test]
 fn an_edit_that_a_stalled_watch_does_not_show_is_read_at_the_end_of_the_quiet_period() {
-    let lab = Lab::with(&json!({"quietPeriodSeconds": 2}));
-    let operator = lab.operator();
+    let lab = Lab::with(&json!({"quietPeriodSeconds": 600}));
+    let _operator = lab.operator();
     lab.edit('b');
     lab.wait_for_reason("QuietPeriod");
     lab.state().network.fail_watch(Process::First, Watched::ConfigMaps, WatchFault::Stall);
     lab.edit('c');
+    lab.state().set_spec(0, |spec| spec.quiet_period_seconds = Some(0));
     lab.is_replaced();
-    assert_eq!(operator.lines("restart started").len(), 1, "{}", operator.log());
+    let content = [None, Some(Data::There([Some('c'), None], None))];
+    assert_eq!(lab.state().monitors[0].status.sources[0].hash, Some(hash(content)));
 }
 
 #[test]
@@ -223,16 +246,15 @@ fn two_processes_at_once_replace_each_pod_once() {
 }
 
 #[test]
-fn a_request_restarts_the_pods_without_an_edit_and_is_handled_once() {
+fn a_request_restarts_the_pods_without_an_edit_and_the_next_process_handles_it_no_more() {
     let lab = Lab::new();
     let operator = lab.operator();
     lab.state().ask(0, 'x');
     lab.is_replaced();
     drop(operator);
-    let looks = || lab.state().network.served(Process::First, RequestKind::GetConfigMap);
-    let before = looks();
     let _next = lab.operator_at(0);
-    lab.wait_until("the next process has looked", || looks() > before);
+    // A step of the next process writes the status.
+    lab.set_spec(|spec| spec.min_ready_seconds = Some(1));
     lab.is_replaced();
 }
 
@@ -240,12 +262,42 @@ fn a_request_restarts_the_pods_without_an_edit_and_is_handled_once() {
 fn a_restart_that_is_suspended_in_the_middle_holds_until_it_is_resumed() {
     let lab = Lab::new();
     let _operator = lab.operator();
-    lab.edit('b');
-    lab.wait_until("a pod is deleted", || !lab.deleted().is_empty());
-    lab.state().set_spec(0, |spec| spec.suspend = Some(true));
-    lab.wait_for_reason("Suspended");
-    let deleted = lab.deleted().len();
-    assert!(deleted < lab.before.len(), "it was suspended too late");
-    lab.state().set_spec(0, |spec| spec.suspend = None);
+    lab.begin_restart();
+    lab.set_spec(|spec| spec.suspend = Some(true));
+    lab.state().keep_new_pods_unready(false);
+    lab.wait_until("all pods are ready", || lab.state().pods.iter().all(|pod| pod.ready.is_some()));
+    lab.set_spec(|spec| spec.min_ready_seconds = Some(1));
+    assert_eq!(lab.reason(), "Suspended");
+    lab.set_spec(|spec| spec.suspend = None);
+    lab.end_restart();
+}
+
+/// A user may send what the cluster does not serve.
+#[test]
+fn what_a_user_sends_stops_no_cluster() {
+    let lab = Lab::new();
+    let _operator = lab.operator();
+    let send = |line: &str, body: &str| {
+        let mut stream = TcpStream::connect(lab.urls[0].trim_start_matches("http://")).unwrap();
+        let length = body.len();
+        write!(stream, "{line} HTTP/1.1\r\nhost: api\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n{body}")
+            .unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer.split(' ').nth(1).unwrap().to_owned()
+    };
+    let (pods, maps) = ("/api/v1/namespaces/default/pods", "/api/v1/namespaces/default/configmaps/flaskapp-config");
+    let monitors = "/apis/magalix.com/v1/namespaces/default/configmonitors";
+    for (line, body, code) in [
+        (format!("GET {pods}?watch=true"), "", "405"),
+        (format!("GET {pods}?limit=x"), "", "405"),
+        (format!("DELETE {pods}/frontend-a-100"), "", "405"),
+        (format!("PATCH {maps}"), "{", "400"),
+        (format!("PATCH {monitors}/m"), "spec: {podSelector: 7}", "422"),
+        (format!("GET {pods}?labelSelector=app%3Dfrontend"), "", "200"),
+        (format!("PATCH {maps}"), "data:\n  config.cfg: |\n    MSG = \"Hello\"\n", "200"),
+    ] {
+        assert_eq!(send(&line, body), code, "{line}");
+    }
     lab.is_replaced();
 }

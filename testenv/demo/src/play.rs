@@ -51,8 +51,8 @@ impl Stage {
         println!("The operator's log continues below.\n");
     }
 
-    pub(crate) fn show_what_else(&self) -> Result<()> {
-        self.world.show_what_else()
+    pub(crate) fn show_what_else(&self) {
+        self.world.show_what_else();
     }
 
     /// Shows the operator's log while the operator runs; returns why it stopped.

@@ -48,7 +48,7 @@ impl World {
             let cluster = Cluster::new(ClusterState::demo(Vec::new()));
             let server = Server::start(&cluster, Process::First).await?;
             drop(tokio::spawn(Arc::clone(&cluster).live()));
-            note(&format!("It listens on {}.", server.url()));
+            command(&format!("export API={}", server.url()));
             return Ok(Self::Simulated(cluster, server));
         }
         println!(
@@ -195,11 +195,10 @@ impl World {
     }
 
     /// Says how to see the same elsewhere.
-    pub(crate) fn show_what_else(&self) -> Result<()> {
-        if matches!(self, Self::Simulated(..)) && Binaries::are_built()? {
+    pub(crate) fn show_what_else(&self) {
+        if matches!(self, Self::Simulated(..)) && Binaries::are_built().is_ok_and(|are_built| are_built) {
             println!("On the real control plane, which is in the cache: make demo CLUSTER=real");
         }
-        Ok(())
     }
 }
 

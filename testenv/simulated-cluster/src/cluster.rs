@@ -12,7 +12,7 @@ use tokio::time::{Duration, Instant};
 
 use crate::state::ClusterState;
 
-/// The state, shared by all tasks. All of them run in one thread.
+/// The state, shared by all tasks.
 pub struct Cluster {
     state: Mutex<ClusterState>,
     /// Notified of a change in a store or of a watch.

@@ -239,7 +239,9 @@ impl Source {
 /// Returns the letter that stands for this value.
 pub(crate) fn letter(value: &str) -> char {
     let mut letters = value.chars();
-    if let (Some(letter), None) = (letters.next(), letters.next()) {
+    if let (Some(letter), None) = (letters.next(), letters.next())
+        && u32::from(letter) < FIRST
+    {
         return letter;
     }
     let mut texts = TEXTS.lock().unwrap();

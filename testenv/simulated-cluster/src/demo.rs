@@ -3,7 +3,6 @@
 use std::time::SystemTime;
 
 use configmonitor_operator::monitor::spec::Spec;
-use reqwest::Method;
 use serde_json::{Value, json};
 
 use crate::api::{Answer, Request};
@@ -38,23 +37,27 @@ impl ClusterState {
         state
     }
 
-    /// Serves a request that does not come from the operator.
+    /// Serves a request that does not come from the operator: a GET of what is there now, or a PATCH.
     pub(crate) fn serve_user(&mut self, life: Life, request: &Request) -> Answer {
         let path: Vec<&str> = request.url.path_segments().expect("an HTTP URL").collect();
-        if request.method == Method::PATCH
-            && let [.., plural, name] = path[..]
-        {
-            let Ok(patch) = serde_norway::from_slice(&request.body) else {
-                return Answer::status(400, "BadRequest", "the patch is neither JSON nor YAML", "");
-            };
-            return match plural {
-                "configmaps" => self.patch_config_map(name, &patch),
-                "configmonitors" => self.apply_monitor(name, &patch),
-                _ => Answer::not_found(),
-            };
+        let is_plain = request.url.query_pairs().all(|(name, _)| matches!(&*name, "labelSelector" | "fieldManager"));
+        match (request.method.as_str(), &path[..]) {
+            ("GET", _) if is_plain => {
+                let caller = self.ledger.caller(life, None, (0, self.ms));
+                self.serve(&caller, request)
+            }
+            ("PATCH", [.., plural @ ("configmaps" | "configmonitors"), name]) => {
+                let Ok(patch) = serde_norway::from_slice(&request.body) else {
+                    return Answer::status(400, "BadRequest", "the patch is neither JSON nor YAML", "");
+                };
+                if *plural == "configmaps" {
+                    self.patch_config_map(name, &patch)
+                } else {
+                    self.apply_monitor(name, &patch)
+                }
+            }
+            _ => Answer::status(405, "MethodNotAllowed", "the simulated cluster does not serve this to users", ""),
         }
-        let caller = self.ledger.caller(life, None, (0, self.ms));
-        self.serve(&caller, request)
     }
 
     fn patch_config_map(&mut self, name: &str, patch: &Value) -> Answer {
@@ -74,18 +77,18 @@ impl ClusterState {
     /// Creates a ConfigMonitor, or patches the spec and the request of the one that exists.
     fn apply_monitor(&mut self, name: &str, patch: &Value) -> Answer {
         let known = self.monitor_by_name(name);
-        let mut spec = known.map_or(json!({}), |known| json!(self.monitors[known].spec));
-        merge(&mut spec, &patch["spec"]);
-        let spec: Spec = match serde_json::from_value(spec) {
+        let mut object = json!({"spec": known.map_or(json!({}), |known| json!(self.monitors[known].spec))});
+        merge(&mut object, patch);
+        let spec: Spec = match serde_json::from_value(object["spec"].take()) {
             Ok(spec) => spec,
             Err(error) => return Answer::status(422, "Invalid", &error.to_string().replace('"', "'"), ""),
         };
-        let known = known.unwrap_or_else(|| {
-            self.create_monitor(name.into(), spec.clone());
-            self.monitors.len() - 1
-        });
-        self.set_spec(known, |edited| *edited = spec);
-        if let Some(value) = patch["metadata"]["annotations"]["magalix.com/restart-requested-at"].as_str() {
+        match known {
+            Some(known) => self.set_spec(known, |edited| *edited = spec),
+            None => self.create_monitor(name.into(), spec),
+        }
+        let request = &object["metadata"]["annotations"]["magalix.com/restart-requested-at"];
+        if let (Some(known), Some(value)) = (self.monitor_by_name(name), request.as_str()) {
             self.ask(known, letter(value));
         }
         self.get_monitor(name)

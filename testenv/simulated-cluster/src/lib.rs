@@ -5,7 +5,7 @@
 //! from stores of objects (`store.rs`, `objects.rs`, `content.rs`) of a cluster (`state.rs`, `cluster.rs`). The ledger
 //! (`ledger.rs`) records what was served, received and done.
 //!
-//! `serve.rs` serves the cluster over HTTP, in real time, to the operator as a process (`demo.rs`).
+//! `serve.rs` serves the cluster over HTTP in real time; `demo.rs` is the cluster of the demo, and what its users may send.
 //!
 //! The rules that must hold are in `tests/simulation`; `testenv/tests/alike.rs` shows that the real API server gives
 //! the same answers.

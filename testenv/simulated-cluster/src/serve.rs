@@ -20,11 +20,10 @@ use tokio_util::task::AbortOnDropHandle;
 
 use crate::api::Request;
 use crate::cluster::Cluster;
-use crate::ledger::Life;
 use crate::network::Process;
 use crate::transport::Connection;
 
-/// Who asks is the operator, whose requests and watches meet the faults of the network, or a user.
+/// How the operator's User-Agent begins. All other requests are a user's, and meet no faults.
 const OPERATOR: &str = "configmonitor-operator/";
 
 type Body = UnsyncBoxBody<Bytes, io::Error>;
@@ -35,20 +34,14 @@ pub struct Server {
     _task: AbortOnDropHandle<()>,
 }
 
-struct Api {
-    operator: Connection,
-    user: Life,
-}
-
 impl Server {
     /// Starts a server on a free port.
     pub async fn start(cluster: &Arc<Cluster>, process: Process) -> io::Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         let address = listener.local_addr()?;
-        let network = &mut cluster.state().network;
-        let (user, life) = (network.begin_life(process), network.begin_life(process));
-        let api = Arc::new(Api { operator: Connection { cluster: Arc::clone(cluster), life }, user });
-        Ok(Self { address, _task: AbortOnDropHandle::new(tokio::spawn(accept(listener, api))) })
+        let life = cluster.state().network.begin_life(process);
+        let connection = Arc::new(Connection { cluster: Arc::clone(cluster), life });
+        Ok(Self { address, _task: AbortOnDropHandle::new(tokio::spawn(accept(listener, connection))) })
     }
 
     pub fn url(&self) -> String {
@@ -56,17 +49,18 @@ impl Server {
     }
 }
 
-async fn accept(listener: TcpListener, api: Arc<Api>) {
+async fn accept(listener: TcpListener, connection: Arc<Connection>) {
     let mut connections = JoinSet::new();
-    while let Ok((stream, _)) = listener.accept().await {
+    loop {
+        let Ok((stream, _)) = listener.accept().await else { continue };
         while connections.try_join_next().is_some() {}
-        let api = Arc::clone(&api);
-        let service = service_fn(move |request| Arc::clone(&api).answer(request));
+        let connection = Arc::clone(&connection);
+        let service = service_fn(move |request| Arc::clone(&connection).answer(request));
         connections.spawn(http1::Builder::new().serve_connection(TokioIo::new(stream), service));
     }
 }
 
-impl Api {
+impl Connection {
     /// An error closes the connection.
     async fn answer(self: Arc<Self>, request: hyper::Request<Incoming>) -> io::Result<hyper::Response<Body>> {
         let (head, body) = request.into_parts();
@@ -78,11 +72,10 @@ impl Api {
         let body = body.collect().await.map_err(io::Error::other)?.to_bytes();
         let request = Request { method: head.method.clone(), url, accept, body };
         let transport::Response { code, headers, body } = if is_operator {
-            self.operator.exchange(request).await.map_err(io::Error::other)?
+            self.exchange(request).await.map_err(io::Error::other)?
         } else {
-            let cluster = &self.operator.cluster;
-            let answer = cluster.state().serve_user(self.user, &request);
-            answer.response(cluster, cluster.now(), false)
+            let answer = self.cluster.state().serve_user(self.life, &request);
+            answer.response(&self.cluster, self.cluster.now(), false)
         };
         let body = StreamBody::new(body.map_ok(Frame::data).map_err(io::Error::other));
         let mut response = hyper::Response::new(body.boxed_unsync());

@@ -54,7 +54,7 @@ pub struct Monitor {
     pub spec: Spec,
     pub status: Status,
     pub request: Option<char>,
-    pub(crate) raw_status: String,
+    pub raw_status: String,
 }
 
 /// An existing pod, terminating or not.
