@@ -241,6 +241,10 @@ mod tests {
         ] {
             assert_eq!(of(denied), Cause::Refused(denied.to_owned()));
         }
+        // As Strimzi's webhook refuses an eviction.
+        let denied = "admission webhook 'drain' denied the request: rolled by the operator";
+        let cause = Cause::of_answer(500, None, &status("InternalError", denied));
+        assert!(matches!(&cause, Cause::Refused(text) if text.contains(denied)), "{cause:?}");
         let missing = "pods 'a' is forbidden: User 'u' cannot delete resource 'pods'";
         assert_eq!(of(missing), Cause::Forbidden(missing.to_owned()));
     }

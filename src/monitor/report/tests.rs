@@ -83,6 +83,17 @@ fn text_of(names: &[String]) -> Progress {
     Progress::of(&begun(), &standing)
 }
 
+#[test]
+fn the_message_says_that_the_last_pod_waits_for_the_label_of_restart_last() {
+    let standing = Standing { last: Waiting::UntilOneIs("web-9"), ..standing() };
+    let mut status = Status::default();
+    for situation in [Situation::RestartInProgress, |progress| Situation::ProgressDeadlineExceeded(progress, None)] {
+        report(&situation(Progress::of(&begun(), &standing)), &mut status, 1, server(1));
+        let words = "no selected pod matches spec.restartLast, and web-9 waits for one";
+        assert!(status.conditions.iter().any(|condition| condition.message.contains(words)), "{:?}", status.conditions);
+    }
+}
+
 fn progress() -> Progress {
     text_of(&["web-9".to_owned()])
 }

@@ -597,6 +597,18 @@ fn an_owner_of_an_unknown_kind_is_expected_to_have_the_pods_selected_at_the_edit
 }
 
 #[test]
+fn an_owner_of_an_unknown_kind_that_scales_up_is_expected_to_have_the_pods_that_exist() {
+    let custom = owner("CloneSet", "custom");
+    let plan = plan(&[of(&custom, pod("a")), of(&custom, pod("b"))]);
+    let new = |ready: bool| of(&custom, Pod { ready_since: ready.then(|| server(READ + 6)), ..created("n", READ + 5) });
+    let next = |ready| {
+        let pods = [of(&custom, pod("a")), of(&custom, pod("b")), new(ready)];
+        seen(&plan, &spec(r#","maxUnavailable":1"#), &pods, None, &OwnerStates::new(), READ + 60).next
+    };
+    assert_eq!((next(false), next(true)), (Move::Wait(None), remove(&["a"])));
+}
+
+#[test]
 fn an_existing_new_pod_does_not_count_as_missing() {
     let plan = plan(&[pod("a"), pod("b")]);
     let new = Pod { ready_since: None, ..created("n", READ + 5) };

@@ -93,14 +93,19 @@ impl Installation {
 }
 
 #[tokio::test]
-async fn a_standby_takes_over_from_a_killed_leader() {
+async fn a_standby_takes_over_from_a_killed_leader_and_releases_the_lease_when_it_stops() {
     let installation = Installation::new().await;
-    let (mut leader, standby) = installation.replicas().await;
+    let (mut leader, mut standby) = installation.replicas().await;
     let before = installation.begin().await;
     assert!(!standby.has_logged("became leader"));
     leader.operator.kill();
     standby.leads().await;
+    let (client, lease) = (installation.ns.client.clone(), installation.ns.path("leases", "configmonitor-operator"));
     installation.has_restarted_once(&before).await;
+    assert!(standby.operator.terminate().await.unwrap().success());
+    assert!(standby.has_logged("leadership released"));
+    let lease = client.get(&lease).await.unwrap().ok().unwrap();
+    assert!(lease["spec"]["holderIdentity"].as_str().unwrap_or_default().is_empty(), "{lease}");
 }
 
 /// The pod of an installation with one replica knows no Lease, and keeps working until both new ones are ready.

@@ -148,6 +148,23 @@ async fn pods_that_share_a_node_come_back_and_their_ready_successor_goes() {
 
 /// A policy of the cluster may want pods to have a ReplicaSet.
 #[tokio::test]
+async fn where_each_node_takes_one_pod_a_budget_as_well_gets_the_restart_through() {
+    let (ns, observer) = TestNamespace::observed(0).await;
+    allow(&ns).await;
+    ns.own_nodes(&ns.namespace, 3).await;
+    let apart = json!([{"labelSelector": {"matchLabels": {"app": NAME}}, "topologyKey": "kubernetes.io/hostname"}]);
+    let affinity = json!({"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": apart}});
+    placed_deployment(&ns, 3, json!({"affinity": affinity})).await;
+    let before = ns.ready_pods(APP, 3).await;
+    let _operator = surging_operator(&ns);
+    ns.monitor(NAME, json!({"maxUnavailable": 1, "maxSurge": 1})).await;
+    ns.edit(NAME, "two").await;
+    let settled = ns.settled(NAME, "UpToDate").await;
+    ns.replaced(APP, &before).await;
+    assert_eq!(observer.end(&settled).await.most_missing(3, ""), 1);
+}
+
+#[tokio::test]
 async fn what_admission_says_against_handing_over_is_in_the_message() {
     let (ns, _observer, _operator) = surging(2, json!({})).await;
     let before = ns.pods(APP).await;
