@@ -11,7 +11,7 @@ use rules::status::{ABSENT, Status};
 
 use crate::NAMESPACE;
 
-/// The values of the two keys of a ConfigMap. One letter is enough to distinguish contents; it may stand for a [`text`].
+/// The values of the two keys of a ConfigMap. One letter is enough to distinguish contents; it may stand for a text.
 pub type Values = [Option<char>; 2];
 /// The content of a source: the data of each of its ConfigMaps, ordered by name. The other ConfigMaps are `None`.
 pub type Content = [Option<Data>; 2];
@@ -22,7 +22,7 @@ const BY_NAME: [&str; 2] = ["extra", "flaskapp-config"];
 /// The keys of each ConfigMap. Both count, unless `spec.keys` names the first one alone.
 pub const KEYS: [&str; 2] = ["config.cfg", "second"];
 
-/// The texts for which letters stand, from [`FIRST`] on.
+/// The texts for which letters stand, from `FIRST` on.
 static TEXTS: Mutex<Vec<String>> = Mutex::new(Vec::new());
 /// The first of the letters for texts: Unicode leaves these to us.
 const FIRST: u32 = 0xF_0000;
