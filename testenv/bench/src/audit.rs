@@ -32,11 +32,8 @@ impl Request {
 
     /// Whether a contestant deleted or evicted a pod with it. kwok deletes pods, too.
     pub(crate) fn is_deletion(&self) -> bool {
-        self.is_of_contestant() && self.asks_for_deletion() && self.status < 300
-    }
-
-    pub(crate) fn asks_for_deletion(&self) -> bool {
-        matches!((&*self.verb, &*self.resource), ("delete", "pods") | ("create", "pods/eviction"))
+        let asks = matches!((&*self.verb, &*self.resource), ("delete", "pods") | ("create", "pods/eviction"));
+        self.is_of_contestant() && asks && self.status < 300
     }
 
     /// Whether the request edits a ConfigMap. Only the administrator does.
@@ -60,19 +57,13 @@ impl Audit {
 
     /// Returns the new requests about this namespace, and skips all others.
     pub(crate) fn news(&mut self, namespace: &str) -> Result<Vec<Request>> {
-        let mut requests = self.all_news()?;
-        requests.retain(|request| request.namespace == namespace);
-        Ok(requests)
-    }
-
-    pub(crate) fn all_news(&mut self) -> Result<Vec<Request>> {
         let mut file = BufReader::new(File::open(&self.file)?);
         file.seek(SeekFrom::Start(self.read))?;
         let (mut requests, mut line) = (Vec::new(), String::new());
         // The last line may be half written.
         while file.read_line(&mut line)? > 0 && line.ends_with('\n') {
             self.read += line.len() as u64;
-            requests.extend(request(&serde_json::from_str(&line)?));
+            requests.extend(request(&serde_json::from_str(&line)?).filter(|request| request.namespace == namespace));
             line.clear();
         }
         Ok(requests)

@@ -1,10 +1,10 @@
-//! The contestants beside the operator: the least that is possible, and the algorithm that the operator replaces.
+//! The contestants beside the operator, and the least that is possible.
 
 use std::collections::HashMap;
 use std::future::Future;
 use std::thread::{self, JoinHandle};
 
-use anyhow::{Context, Result, anyhow, bail, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
 use bytes::BytesMut;
 use futures_util::{TryStreamExt, stream};
 use serde_json::Value;
@@ -80,7 +80,7 @@ pub(crate) async fn limit(proxy: &str, fixture: &Fixture, pods: watch::Receiver<
     let paths = Paths::of(proxy, fixture);
     Contestant::start(async move |ready| {
         let http = reqwest::Client::new();
-        let mut watch = Watch::open(&http, &paths, true).await?;
+        let mut watch = Watch::open(&http, &paths).await?;
         let _ = ready.send(());
         let (sender, receiver) = mpsc::unbounded_channel();
         let doomed = stream::unfold(receiver, async |mut receiver| Some((Ok(receiver.recv().await?), receiver)));
@@ -102,32 +102,6 @@ pub(crate) async fn limit(proxy: &str, fixture: &Fixture, pods: watch::Receiver<
     .await
 }
 
-/// Starts the original lab's algorithm: a watch of whole ConfigMaps. For each MODIFIED it lists all ConfigMonitors, for each that matches it
-/// lists the pods, and it deletes the pods one after the other. Each request opens a new connection.
-pub(crate) async fn original(proxy: &str, fixture: &Fixture) -> Result<Contestant> {
-    let paths = Paths::of(proxy, fixture);
-    Contestant::start(async move |ready| {
-        let http = reqwest::Client::builder().pool_max_idle_per_host(0).build()?;
-        let mut watch = Watch::open(&http, &paths, false).await?;
-        let _ = ready.send(());
-        while let Some(event) = watch.modified().await? {
-            let name = &event["object"]["metadata"]["name"];
-            for monitor in items(&http, &paths.monitors()).await? {
-                if monitor["spec"]["configMap"] != *name {
-                    continue;
-                }
-                let app = monitor["spec"]["podSelector"]["app"].as_str().context("a selector")?.to_owned();
-                for pod in items(&http, &paths.core(&format!("pods?labelSelector=app%3D{app}"))).await? {
-                    let pod = pod["metadata"]["name"].as_str().context("a name")?;
-                    delete(&http, paths.core(&format!("pods/{pod}"))).await?;
-                }
-            }
-        }
-        Ok(())
-    })
-    .await
-}
-
 /// Deletes a pod. A pod that no longer exists counts as deleted.
 async fn delete(http: &reqwest::Client, url: String) -> Result<()> {
     let answer = http.delete(&url).send().await?;
@@ -137,14 +111,6 @@ async fn delete(http: &reqwest::Client, url: String) -> Result<()> {
     Ok(())
 }
 
-async fn items(http: &reqwest::Client, url: &str) -> Result<Vec<Value>> {
-    let body = http.get(url).send().await?.bytes().await?;
-    match serde_json::from_slice::<Value>(&body)?["items"].take() {
-        Value::Array(items) => Ok(items),
-        _ => bail!("{url} is no list"),
-    }
-}
-
 pub(crate) struct Watch {
     answer: reqwest::Response,
     codec: LinesCodec,
@@ -152,14 +118,13 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
-    /// Opens a watch from now on, of whole ConfigMaps or of their metadata.
-    pub(crate) async fn open(http: &reqwest::Client, paths: &Paths, metadata_only: bool) -> Result<Self> {
+    /// Opens a watch of the metadata of ConfigMaps from now on.
+    pub(crate) async fn open(http: &reqwest::Client, paths: &Paths) -> Result<Self> {
         let list = http.get(paths.core("configmaps?limit=1")).send().await?.bytes().await?;
         let version = serde_json::from_slice::<Value>(&list)?["metadata"]["resourceVersion"].take();
         let version = version.as_str().context("a list without a version")?;
         let url = paths.core(&format!("configmaps?watch=true&timeoutSeconds=3600&resourceVersion={version}"));
-        let accept = if metadata_only { METADATA_ONLY } else { "application/json" };
-        let answer = http.get(url).header("Accept", accept).send().await?;
+        let answer = http.get(url).header("Accept", METADATA_ONLY).send().await?;
         ensure!(answer.status().is_success(), "no watch: {}", answer.status());
         Ok(Self { answer, codec: LinesCodec::new(), rest: BytesMut::new() })
     }

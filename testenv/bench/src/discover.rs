@@ -22,45 +22,7 @@ const SOURCES: usize = 50;
 const FOUND: usize = 9;
 const COME_AND_GO: usize = 500;
 
-/// The ConfigMonitors that discover sources of their own, each from one pod, and how many sources.
-const MONITORS: usize = 64;
-const OWN: [usize; 2] = [1, 125];
-
 pub(crate) async fn run() -> Result<()> {
-    among_others().await?;
-    many().await
-}
-
-async fn many() -> Result<()> {
-    table::title("64 ConfigMonitors, each of which discovers sources of its own: the first start");
-    table::head(&[&["sources of each"], &table::START[..]].concat());
-    let control_plane = control_plane().await?;
-    let fixture = Fixture::new(&control_plane).await;
-    let proxy = start_proxy(&control_plane, &fixture.namespace).await;
-    let all = (0..MONITORS).flat_map(|app| (0..OWN[1]).map(move |number| own(app, number)));
-    create_all(&fixture, "configmaps", all.map(|name| config_map(&name, "0"))).await?;
-    let list = fixture.collection("configmonitors");
-    for sources in OWN {
-        let pods = (0..MONITORS).map(|app| {
-            let names: Vec<String> = (0..sources).map(|number| own(app, number)).collect();
-            pod(&format!("{sources}-sources"), &format!("{NAME}-{app}"), app, &names)
-        });
-        create_all(&fixture, "pods", pods).await?;
-        let monitors = (0..MONITORS).map(|app| discovering(&format!("{NAME}-{app}")));
-        create_all(&fixture, "configmonitors", monitors).await?;
-        let mut row = vec![sources.to_string()];
-        row.extend(ground::start(|| start_operator(&proxy.url(), &fixture, &[]), &fixture.client, &list).await?);
-        table::row(&row);
-        fixture.client.delete(&list).await?.ok()?;
-    }
-    Ok(())
-}
-
-fn own(app: usize, number: usize) -> String {
-    format!("own-{app}-{number}")
-}
-
-async fn among_others() -> Result<()> {
     table::title("Sources read from pods: a namespace of 50,000 pods, of which some are selected");
     table::head(&[
         "selected",

@@ -69,7 +69,7 @@ pub(crate) async fn floor(proxy: &str, fixture: &Fixture) -> Result<Contestant> 
     Contestant::start(async move |ready| {
         let http = reqwest::Client::new();
         let monitors = Mutex::new(monitors(&http, &paths).await?);
-        let mut watch = Watch::open(&http, &paths, true).await?;
+        let mut watch = Watch::open(&http, &paths).await?;
         let _ = ready.send(());
         let (deletions, receiver) = mpsc::unbounded_channel();
         let floor = &Floor { http, paths, monitors, deletions };

@@ -65,13 +65,6 @@ pub(crate) fn monitor(name: &str, config_map: &str, app: &str) -> Value {
     }})
 }
 
-/// Returns a ConfigMonitor without a quiet period that restarts one pod at a time.
-pub(crate) fn rolling_monitor(name: &str, config_map: &str, app: &str) -> Value {
-    let mut monitor = monitor(name, config_map, app);
-    monitor["spec"]["maxUnavailable"] = 1.into();
-    monitor
-}
-
 pub(crate) async fn all_up_to_date(fixture: &Fixture) -> Result<()> {
     up_to_date(&fixture.client, &fixture.collection("configmonitors")).await
 }

@@ -1,5 +1,4 @@
-//! The benchmark: what the operator costs, compared with the least that any program needs and with the algorithm that the operator
-//! replaces. All contestants share one run on a real control plane, through a real kubectl proxy. No machine is the same twice, so the
+//! The benchmark: what the operator costs, compared with the least that any program needs. All contestants share one run on a real control plane, through a real kubectl proxy. No machine is the same twice, so the
 //! ratios are the result.
 
 mod audit;
@@ -9,10 +8,8 @@ mod floor;
 mod ground;
 mod memory;
 mod namespaces;
-mod requests;
 mod restarts;
 mod rolling;
-mod storm;
 mod table;
 mod usage;
 
@@ -52,7 +49,7 @@ async fn run(only: Option<&str>) -> Result<()> {
         match part {
             "restarts" => restarts::run().await?,
             "rolling" => rolling::run().await?,
-            "storm" => storm::run().await?,
+            "storm" => restarts::storm().await?,
             "memory" => memory::run().await?,
             "namespaces" => namespaces::run().await?,
             _ => discover::run().await?,

@@ -1,4 +1,4 @@
-//! The time from the edit to the first and to the last DELETE, and the requests of a restart.
+//! The time from the edit to the first and to the last DELETE: of one Deployment, and of 50 at once.
 
 use std::time::Duration;
 
@@ -10,31 +10,33 @@ use tokio::sync::watch;
 use tokio::time::sleep;
 
 use crate::audit::{Audit, Request};
-use crate::contestants::{Contestant, Pods, limit, original};
+use crate::contestants::{Contestant, Pods, limit};
 use crate::floor::floor;
 use crate::ground::{
     self, all_ready, all_up_to_date, config_map, control_plane, create_all, edit_all, first_and_last, monitor,
     start_operator,
 };
-use crate::requests;
 use crate::table::{self, Sample};
 
 /// What is edited, and which pods it concerns.
-pub(crate) struct Case {
-    pub(crate) title: &'static str,
-    pub(crate) deployments: usize,
-    pub(crate) replicas: usize,
-    pub(crate) one_config_map: bool,
-    pub(crate) one_monitor: bool,
-    pub(crate) repetitions: usize,
+struct Case {
+    title: &'static str,
+    deployments: usize,
+    replicas: usize,
+    one_config_map: bool,
+    one_monitor: bool,
+    repetitions: usize,
 }
 
 /// The first DELETE is compared to a few milliseconds, which takes more repetitions than the last DELETE does.
-const CASES: [Case; 7] = [
+const CASES: [Case; 4] = [
     ONE_POD,
     Case { title: "10 pods", replicas: 10, repetitions: 21, ..ONE_POD },
     Case { title: "100 pods", replicas: 100, repetitions: 21, ..ONE_POD },
     Case { title: "1000 pods", replicas: 1000, repetitions: 3, ..ONE_POD },
+];
+
+const STORM: [Case; 3] = [
     Case { title: "50 Deployments of 2 pods, one ConfigMonitor", one_config_map: true, one_monitor: true, ..OF_EACH },
     Case { title: "50 Deployments of 2 pods, 50 ConfigMonitors", one_config_map: true, ..OF_EACH },
     OF_EACH,
@@ -52,7 +54,7 @@ const OF_EACH: Case = Case {
     repetitions: 5,
 };
 
-const CONTESTANTS: [&str; 4] = ["limit", "floor", "original", "operator"];
+const CONTESTANTS: [&str; 3] = ["limit", "floor", "operator"];
 
 /// The times from the edit to the first and to the last DELETE, in milliseconds.
 #[derive(Default)]
@@ -62,20 +64,26 @@ struct Times {
 }
 
 pub(crate) async fn run() -> Result<()> {
+    measure_all(&CASES).await
+}
+
+pub(crate) async fn storm() -> Result<()> {
+    measure_all(&STORM).await
+}
+
+async fn measure_all(cases: &[Case]) -> Result<()> {
     table::title(
         "From the edit to the DELETE of the first and of the last pod, in ms: the median, and where half of them lie",
     );
     table::head(&["", "who", "first", "last", "last ÷ limit", "first − floor", "last ÷ floor"]);
-    let mut restarts = Vec::new();
-    for case in &CASES {
-        restarts.push((case.title, measure(case).await?));
+    for case in cases {
+        measure(case).await?;
     }
-    requests::table("Requests of a restart, all at once, by the audit log", &restarts);
     Ok(())
 }
 
 impl Case {
-    pub(crate) fn pods(&self) -> usize {
+    fn pods(&self) -> usize {
         self.deployments * self.replicas
     }
 
@@ -87,12 +95,12 @@ impl Case {
         if self.one_config_map { NAME.to_owned() } else { format!("{NAME}-{deployment}") }
     }
 
-    pub(crate) fn config_maps(&self) -> Vec<String> {
+    fn config_maps(&self) -> Vec<String> {
         let count = if self.one_config_map { 1 } else { self.deployments };
         (0..count).map(|number| self.config_map(number)).collect()
     }
 
-    pub(crate) async fn set_up(&self, fixture: &Fixture) -> Result<()> {
+    async fn set_up(&self, fixture: &Fixture) -> Result<()> {
         let config_maps = self.config_maps();
         create_all(fixture, "configmaps", config_maps.iter().map(|name| config_map(name, "0"))).await?;
         for number in 0..self.deployments {
@@ -106,7 +114,7 @@ impl Case {
         all_ready(fixture, self.pods()).await.map(drop)
     }
 
-    pub(crate) fn by_config_map(&self, pods: &[Value]) -> Pods {
+    fn by_config_map(&self, pods: &[Value]) -> Pods {
         let mut names = Pods::new();
         for pod in pods {
             let (name, labels) = (&pod["metadata"]["name"], &pod["metadata"]["labels"]);
@@ -136,19 +144,14 @@ impl<'a> Field<'a> {
             Fixture::new(&control_plane).await,
             Fixture::new(&control_plane).await,
             Fixture::new(&control_plane).await,
-            Fixture::new(&control_plane).await,
         ];
         let proxy = share_proxy(&control_plane, &fixtures).await;
         for fixture in &fixtures {
             case.set_up(fixture).await?;
         }
         let (pods, known) = watch::channel(Pods::new());
-        let [of_limit, of_floor, of_original, of_operator] = &fixtures;
-        let contestants = vec![
-            limit(&proxy.url(), of_limit, known).await?,
-            floor(&proxy.url(), of_floor).await?,
-            original(&proxy.url(), of_original).await?,
-        ];
+        let [of_limit, of_floor, of_operator] = &fixtures;
+        let contestants = vec![limit(&proxy.url(), of_limit, known).await?, floor(&proxy.url(), of_floor).await?];
         let operator = start_operator(&proxy.url(), of_operator, &[])?;
         all_up_to_date(of_operator).await?;
         let audit = ground::audit(&control_plane)?;
@@ -183,11 +186,10 @@ impl<'a> Field<'a> {
     }
 }
 
-/// Measures all contestants in turns. Returns the requests of the operator's restarts.
-async fn measure(case: &Case) -> Result<Vec<Vec<Request>>> {
+/// Measures all contestants in turns.
+async fn measure(case: &Case) -> Result<()> {
     let mut field = Field::new(case).await?;
     let mut times: [Times; CONTESTANTS.len()] = Default::default();
-    let mut of_operator = Vec::new();
     // The first repetition warms up.
     for repetition in 0..=case.repetitions {
         for turn in 0..CONTESTANTS.len() {
@@ -198,9 +200,6 @@ async fn measure(case: &Case) -> Result<Vec<Vec<Request>>> {
                 let (first, last) = first_and_last(&requests).context("no deletion")?;
                 times.first.add(first);
                 times.last.add(last);
-            }
-            if CONTESTANTS[contestant] == "operator" {
-                of_operator.push(requests);
             }
         }
     }
@@ -216,5 +215,5 @@ async fn measure(case: &Case) -> Result<Vec<Vec<Request>>> {
             format!("{:.2}", of.last.median() / floor.last.median()),
         ]);
     }
-    Ok(of_operator)
+    Ok(())
 }
