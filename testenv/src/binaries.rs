@@ -43,11 +43,8 @@ const COMPANIONS: [Program; 2] = [("etcd", "go.etcd.io/etcd/server/v3"), ("kwok"
 /// The checker of the hosting service's workflows.
 const ACTIONLINT: [Program; 1] = [("actionlint", "github.com/rhysd/actionlint/cmd/actionlint")];
 
-/// The server that scrapes the operator, and the checker of metrics and rules.
-const PROMETHEUS: [Program; 2] = [
-    ("prometheus", "github.com/prometheus/prometheus/cmd/prometheus"),
-    ("promtool", "github.com/prometheus/prometheus/cmd/promtool"),
-];
+/// The checker of metrics and of rules for Prometheus.
+const PROMETHEUS: [Program; 1] = [("promtool", "github.com/prometheus/prometheus/cmd/promtool")];
 
 /// The exporter of objects as metrics.
 const KUBE_STATE_METRICS: [Program; 1] = [("kube-state-metrics", "k8s.io/kube-state-metrics/v2")];
@@ -111,7 +108,7 @@ const CONTROL_PLANE: Module = Module { folder: NEWEST, what: "the control plane"
 const TOOLS: [(Module, &[Program]); 6] = [
     (tools("actionlint", "actionlint", None), &ACTIONLINT),
     // Without the discovery of each cloud's machines, which is most of the code.
-    (tools("prometheus", "Prometheus", Some("remove_all_sd,netgo")), &PROMETHEUS),
+    (tools("prometheus", "promtool", Some("remove_all_sd,netgo")), &PROMETHEUS),
     (tools("kube-state-metrics", "kube-state-metrics", None), &KUBE_STATE_METRICS),
     (tools("packaging", "Helm, kustomize, kubeconform and helm-docs", None), &PACKAGING),
     (tools("lua", "Lua", None), &LUA),
@@ -206,7 +203,7 @@ fn control_plane(of_kubernetes: &[Program]) -> Result<Vec<(Module, Vec<Program>)
     Ok(modules.into_iter().map(|(folder, programs)| (module(folder), programs)).collect())
 }
 
-/// Returns the file of a tool, and builds the tools of its module if necessary: actionlint, prometheus, promtool,
+/// Returns the file of a tool, and builds the tools of its module if necessary: actionlint, promtool,
 /// kube-state-metrics, helm, helm3, kustomize, kubeconform, helm-docs, glua, registry or cosign.
 pub async fn tool(name: &str) -> Result<PathBuf> {
     let mut modules = TOOLS.into_iter().chain(RARE_TOOLS);

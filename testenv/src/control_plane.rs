@@ -298,3 +298,9 @@ async fn wait_until_ready(api_server: &Process, admin: &Kubectl) -> Result<()> {
 fn port_was_taken(api_server: &Process) -> Result<bool> {
     Ok(api_server.log()?.contains("address already in use"))
 }
+
+/// Returns the resource of an entry of the audit log, such as `pods/eviction`.
+pub fn resource_of(entry: &Value) -> String {
+    let names = ["resource", "subresource"].map(|name| entry["objectRef"][name].as_str());
+    names.into_iter().flatten().collect::<Vec<_>>().join("/")
+}

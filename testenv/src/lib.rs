@@ -2,8 +2,7 @@
 //!
 //! [`ControlPlane::start`] runs etcd, kube-apiserver, kube-controller-manager, kube-scheduler and kwok (which plays the
 //! node) as processes on loopback. [`Proxy`] is a real `kubectl proxy` with one token, [`Operator`] the operator's
-//! binary, [`FaultProxy`] injects faults between the two, [`Prometheus`] scrapes the operator, and [`Client`] is a
-//! plain JSON client for tests. Several control planes run side by side.
+//! binary, [`FaultProxy`] injects faults between the two, and [`Client`] is a plain JSON client for tests. Several control planes run side by side.
 //!
 //! No child outlives the process that started it, however that process ends: see [`process`]. This needs Linux.
 //!
@@ -17,7 +16,6 @@ use std::path::{Path, PathBuf};
 pub mod binaries;
 pub mod client;
 pub mod control_plane;
-pub mod counts;
 pub mod fault_proxy;
 pub mod fixture;
 pub mod history;
@@ -40,7 +38,6 @@ pub use kubectl::Kubectl;
 pub use node::Node;
 pub use operator::Operator;
 pub use process::Process;
-pub use prometheus::Prometheus;
 pub use proxy::Proxy;
 pub use run_dir::RunDir;
 pub use yaml::manifests;

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use anyhow::Result;
 use jiff::Timestamp;
 use serde_json::Value;
-use testenv::counts::resource_of;
+use testenv::control_plane::resource_of;
 
 /// An answered request.
 #[derive(Clone, Debug)]

@@ -7,7 +7,7 @@ use std::net::TcpStream;
 
 use anyhow::ensure;
 use serde_json::{Value, json};
-use testenv::counts::resource_of;
+use testenv::control_plane::resource_of;
 use testenv::{Client, DEADLINE, Process, RunDir, eventually};
 
 use crate::namespaces::start;

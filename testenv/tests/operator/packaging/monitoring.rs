@@ -18,7 +18,7 @@ use crate::test_namespace::{TestNamespace, control_plane};
 use testenv::fixture::{NAME, create_crd, create_namespace, relative, shipped_deployment};
 
 /// Returns the groups of the PrometheusRule, as Prometheus reads them.
-pub(super) fn rules() -> String {
+fn rules() -> String {
     let text = fs::read_to_string(project("deploy/monitoring/rules.yml")).unwrap();
     let (_, spec) = text.split_once("\nspec:\n").unwrap();
     spec.lines().map(|line| format!("{}\n", line.strip_prefix("  ").unwrap())).collect()
