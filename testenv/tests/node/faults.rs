@@ -12,40 +12,17 @@ use testenv::eventually;
 use crate::lab::{DEADLINE, container_status, lab};
 
 #[tokio::test]
-async fn an_edit_while_the_operator_s_pod_is_replaced_is_not_lost() {
-    let lab = lab().await;
-    let pod = lab.operator_pod().await;
-    let name = pod["metadata"]["name"].as_str().unwrap();
-    lab.kubectl(&["delete", "pod", name, "--wait=false"]).await.unwrap();
-    let message = lab.edit().await;
-    lab.shows(&message).await;
-    assert_ne!(lab.operator_pod().await["metadata"]["uid"], pod["metadata"]["uid"]);
-}
-
-#[tokio::test]
-async fn an_edit_while_the_operator_is_killed_is_not_lost() {
-    edit_while_killed("app").await;
-}
-
-#[tokio::test]
 async fn an_edit_while_the_proxy_is_killed_is_not_lost() {
-    let (before, after, pods) = edit_while_killed("proxycontainer").await;
-    assert_eq!(restarts(&after, "app"), restarts(&before, "app"), "the operator outlives its proxy: {pods}");
-}
-
-/// Kills a container of the operator's pod, and waits until an edit arrives. Returns the pod before and after, and a
-/// description of all pods.
-async fn edit_while_killed(container: &str) -> (Value, Value, String) {
     let lab = lab().await;
     let before = lab.operator_pod().await;
-    kill(lab.process(&before, container).await);
+    pidfd_send_signal(pidfd(lab.process(&before, "proxycontainer").await), Signal::KILL).unwrap();
     let message = lab.edit().await;
     lab.shows(&message).await;
     let after = lab.operator_pod().await;
     let pods = lab.describe().await;
     assert_eq!(after["metadata"]["uid"], before["metadata"]["uid"], "{pods}");
-    assert!(restarts(&after, container) > restarts(&before, container), "{pods}");
-    (before, after, pods)
+    assert!(restarts(&after, "proxycontainer") > restarts(&before, "proxycontainer"), "{pods}");
+    assert_eq!(restarts(&after, "app"), restarts(&before, "app"), "the operator outlives its proxy: {pods}");
 }
 
 #[tokio::test]
@@ -121,8 +98,4 @@ fn restarts(pod: &Value, container: &str) -> Option<u64> {
 /// Returns a process, whatever else gets its number later.
 fn pidfd(process: u32) -> OwnedFd {
     pidfd_open(Pid::from_raw(process.cast_signed()).unwrap(), PidfdFlags::empty()).unwrap()
-}
-
-fn kill(process: u32) {
-    pidfd_send_signal(pidfd(process), Signal::KILL).unwrap();
 }
