@@ -460,5 +460,7 @@ mod tests {
         let (_, update) = dispatcher.handle(&all, Update::Source(Event::Synced), Instant::now());
         assert_eq!(dispatcher.secrets().collect::<Vec<_>>(), [all]);
         assert_eq!(update.len(), 2, "the refusal is over, and the list has no such Secret");
+        dispatcher.monitor(Event::Applied(Ok(monitor("y", "2", "configMap"))));
+        assert_eq!(dispatcher.secrets().count(), 0, "none is named any more");
     }
 }

@@ -5,10 +5,10 @@ use std::thread;
 
 use serde_json::{Value, json};
 
-use crate::api::{line, list, metadata, proxy_error, refusal};
-use crate::held::{Feed, Gate};
+use crate::api::{line, list, proxy_error, refusal};
+use crate::held::Gate;
 use crate::operator::Operator;
-use crate::scenario::{PUT, Scenario, config_map, config_map_of, hash, monitor, old};
+use crate::scenario::{PUT, Scenario, config_map, hash, monitor, old};
 use crate::script::Answer;
 use crate::shutdown::{GIVEN_UP, SHUTDOWN};
 
@@ -215,38 +215,4 @@ fn a_signal_stops_the_operator_while_a_recreated_config_monitor_waits() {
     gate.open();
     assert_eq!(operator.end().code(), Some(0), "{}", operator.log());
     assert!(operator.lines(GIVEN_UP).is_empty(), "{}", operator.log());
-}
-
-/// Makes `m` a ConfigMonitor of the ConfigMap `c` and, with `with_secret`, of the Secret `s`.
-fn name(scenario: &Scenario, with_secret: bool) {
-    let mut sources = vec![json!({ "configMap": { "name": "c" } })];
-    sources.extend(with_secret.then(|| json!({ "secret": { "name": "s" } })));
-    let mut objects = scenario.objects.lock().unwrap();
-    objects.edit("configMap", Value::Null);
-    let edited = objects.edit("sources", json!(sources));
-    drop(objects);
-    scenario.send(line("MODIFIED", &edited));
-}
-
-#[test]
-fn secrets_are_watched_only_while_one_is_named() {
-    let scenario = Scenario::with(&[old("p1")]);
-    let secrets = Feed::default();
-    scenario.server.always("list secrets", |_| list("10", &[metadata("s", "7")]));
-    scenario.server.always("watch secrets from 10", move |_| Answer::feed(&secrets));
-    scenario.server.always("get secrets/s", |_| Answer::json(200, &config_map_of("s", 0, "7")));
-    let _operator = scenario.operator(&[]);
-    scenario.edit_without_event("c", 0, "7");
-    for times in 1..=2 {
-        name(&scenario, true);
-        scenario.server.wait_for("watch secrets", times);
-        scenario.wait_until("both are recorded", |objects| objects.monitor["status"]["sources"][1]["hash"].is_string());
-        name(&scenario, false);
-        scenario.wait_until("one is left", |objects| objects.monitor["status"]["sources"][1].is_null());
-    }
-    let lists: Vec<_> =
-        scenario.server.requests().into_iter().filter(|request| request.words() == "list secrets").collect();
-    let [request, _] = &lists[..] else { panic!("it was closed and opened again: {lists:?}") };
-    assert!(request.header("accept").is_some_and(|form| form.contains("PartialObjectMetadataList")), "{request:?}");
-    assert_eq!(request.query("fieldSelector"), None);
 }

@@ -205,33 +205,3 @@ fn an_object_that_cannot_be_decoded_is_logged_with_its_namespace() {
         "{logged}"
     );
 }
-
-#[test]
-fn each_task_logs_the_beginning_and_the_end_of_an_outage() {
-    let (scenario, gate) = (Scenario::with(&[old("p1")]), Gate::default());
-    let mut operator = scenario.operator(&[]);
-    scenario.server.on("list pods", [Answer::HangUp.after(&gate)]);
-    scenario.change();
-    scenario.server.wait_for("list pods", 1);
-    scenario.server.go_away();
-    gate.open();
-    for words in ["list configmonitors", "list configmaps", "get configmonitors"] {
-        scenario.server.wait_for(words, 4);
-    }
-    scenario.server.come_back();
-    scenario.wait_until_over(&operator);
-    operator.wait_for("working again", 3);
-    operator.signal("TERM");
-    operator.end();
-    let by = |message: &str, field: &str| {
-        let lines = operator.lines(message);
-        let mut names: Vec<String> =
-            lines.iter().map(|line| line.pointer(field).unwrap_or(&json!(null)).to_string()).collect();
-        names.sort();
-        names.join(" ")
-    };
-    assert_eq!(by(WAITING, "/resource"), r#""configmaps" "configmonitors""#, "{}", operator.log());
-    assert_eq!(by("reconcile failed; retrying", "/span/monitor"), r#""m""#, "{}", operator.log());
-    let over = [by("working again", "/resource"), by("working again", "/span/monitor")];
-    assert_eq!(over, [r#""configmaps" "configmonitors" null"#, r#""m" null null"#], "{}", operator.log());
-}

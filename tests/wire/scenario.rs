@@ -54,12 +54,7 @@ pub(crate) struct Objects {
 
 /// Returns the ConfigMap `c` with this content.
 pub(crate) fn config_map(content: usize, version: &str) -> Value {
-    config_map_of("c", content, version)
-}
-
-/// Returns a ConfigMap with this name and content.
-pub(crate) fn config_map_of(name: &str, content: usize, version: &str) -> Value {
-    let mut object = metadata(name, version);
+    let mut object = metadata("c", version);
     object["data"] = json!({ "password": CONTENTS[content] });
     object
 }
@@ -178,12 +173,6 @@ impl Scenario {
         before
     }
 
-    /// Changes a ConfigMap without an event.
-    pub(crate) fn edit_without_event(&self, name: &str, content: usize, version: &str) {
-        let object = config_map_of(name, content, version);
-        self.server.instead(&format!("get configmaps/{name}"), move |_| Answer::json(200, &object));
-    }
-
     /// Sends events of the watch on ConfigMonitors.
     pub(crate) fn send(&self, lines: String) {
         self.monitors.push(lines);
@@ -261,15 +250,6 @@ impl Objects {
     /// Gives the ConfigMonitor `m` a new version.
     pub(crate) fn touch(&mut self) {
         touch(&mut self.monitor);
-    }
-
-    /// Edits the spec of `m`. Returns the object of the watch event.
-    pub(crate) fn edit(&mut self, field: &str, value: Value) -> Value {
-        self.monitor["spec"][field] = value;
-        let generation = self.monitor["metadata"]["generation"].as_i64().unwrap();
-        self.monitor["metadata"]["generation"] = json!(generation + 1);
-        self.touch();
-        self.monitor.clone()
     }
 
     /// Lists the selected pods. Returns only their metadata if the request says so.

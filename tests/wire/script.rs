@@ -11,7 +11,6 @@ use std::time::Duration;
 use serde_json::Value;
 use tokio::net::TcpSocket;
 
-use crate::api::proxy_error;
 use crate::held::{Feed, Gate};
 use crate::request::{Request, read};
 use crate::time::{DEADLINE, in_time};
@@ -61,7 +60,6 @@ struct Shared {
     requests: Mutex<Vec<Request>>,
     arrived: Condvar,
     connections: Mutex<Vec<TcpStream>>,
-    away: AtomicBool,
     closing: AtomicBool,
 }
 
@@ -300,16 +298,6 @@ impl Server {
         in_time(&format!("{count} of {words:?}"), waiting).await;
     }
 
-    /// Starts an outage of the API server: breaks the connections, and the proxy answers with an error.
-    pub(crate) fn go_away(&self) {
-        self.shared.away.store(true, Ordering::SeqCst);
-        self.shared.cut();
-    }
-
-    pub(crate) fn come_back(&self) {
-        self.shared.away.store(false, Ordering::SeqCst);
-    }
-
     fn accept(&self, listener: TcpListener) {
         let shared = Arc::clone(&self.shared);
         thread::spawn(move || {
@@ -356,9 +344,6 @@ impl Shared {
     }
 
     fn answer(&self, request: &Request) -> Answer {
-        if self.away.load(Ordering::SeqCst) {
-            return proxy_error();
-        }
         let words = request.words();
         let begins = |rule: &Rule| words.strip_prefix(&rule.words).is_some_and(|rest| rest.starts_with([' ', '/']));
         let mut rules = self.rules.lock().unwrap();
