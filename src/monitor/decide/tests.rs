@@ -1,6 +1,5 @@
 use super::*;
 use crate::monitor::status::Outcome;
-use proptest::prelude::*;
 use serde_json::value::RawValue;
 
 /// The state of a keeper, and a clock. The status survives a crash, the quiet period does not.
@@ -222,13 +221,6 @@ fn a_request_during_a_pending_change_restarts_all_pods_that_exist_by_then() {
 }
 
 #[test]
-fn a_label_edit_restarts_nothing() {
-    let mut desk = Desk::settled(0);
-    assert_eq!((desk.at(10).read("a"), desk.decide()), (Finding::Unchanged, Decision::Settled));
-    assert_eq!(desk.status.sources[0].resource_version, Some("10000".into()), "a pipeline sees that it was looked at");
-}
-
-#[test]
 fn a_change_begins_after_the_quiet_period_and_without_one_at_once() {
     let mut desk = Desk::settled(0);
     desk.at(10).read("b");
@@ -241,17 +233,6 @@ fn a_change_begins_after_the_quiet_period_and_without_one_at_once() {
     assert!(!desk.at(13).begin().is_revert() && desk.desired() == hash("b"));
     desk.complete();
     assert_eq!((desk.observe(), desk.decide()), (Finding::Unchanged, Decision::Settled));
-}
-
-#[test]
-fn several_edits_within_the_quiet_period_are_one_restart() {
-    let mut desk = Desk::settled(3);
-    for (second, text) in [(10, "b"), (12, "c"), (14, "d")] {
-        assert_eq!(desk.at(second).read(text), Finding::Modified);
-        assert!(desk.waits_until(second + 3));
-    }
-    assert_eq!(brought(&desk.at(17).begin()), hash("d"));
-    assert_eq!((desk.times(), desk.superseded()), ((server(10), server(14)), 0));
 }
 
 #[test]
@@ -437,14 +418,6 @@ fn an_interruption_ends_under_suspend_without_the_source_and_after_a_failed_cana
     }
 }
 
-#[test]
-fn without_a_quiet_period_other_content_supersedes_the_restart_at_once() {
-    let mut desk = Desk::restarting();
-    desk.policy.quiet_period = Duration::ZERO;
-    assert_eq!((desk.read("c"), desk.superseded(), desk.times()), (Finding::Modified, 1, (server(10), server(100))));
-    assert!(matches!(desk.decide(), Decision::Begin(_)));
-}
-
 /// Otherwise a watch that has stalled would hide that the content has come back.
 #[test]
 fn the_source_is_read_again_before_an_interruption_ends() {
@@ -536,16 +509,6 @@ fn an_interruption_ends_whatever_cannot_be_recorded_but_content_that_is_read_aga
 }
 
 #[test]
-fn a_change_under_suspend_begins_once_suspend_is_lifted() {
-    let mut desk = Desk::settled(3);
-    desk.policy.suspend = true;
-    assert_eq!((desk.at(10).read("b"), desk.decide()), (Finding::Modified, Decision::Suspended { requested: false }));
-    assert_eq!(desk.at(1000).decide(), Decision::Suspended { requested: false });
-    desk.policy.suspend = false;
-    assert_eq!((desk.observe(), desk.begin().observed_at()), (Finding::Unchanged, server(10)));
-}
-
-#[test]
 fn a_revert_under_suspend_is_a_restart_if_the_content_had_been_quiet() {
     for (back, finding) in [(12, Finding::Undone), (14, Finding::Reverted)] {
         let mut desk = Desk::pending();
@@ -558,25 +521,6 @@ fn a_revert_under_suspend_is_a_restart_if_the_content_had_been_quiet() {
             assert!(desk.begin().is_revert() && desk.times() == (server(10), server(14)));
         }
     }
-}
-
-#[test]
-fn a_restart_that_has_begun_survives_suspend_and_crash() {
-    let mut desk = Desk::restarting();
-    let before = desk.decide();
-    assert!(matches!(before, Decision::Resume));
-    desk.policy.suspend = true;
-    assert_eq!((desk.observe(), desk.decide()), (Finding::Unchanged, Decision::Suspended { requested: false }));
-    desk.policy.suspend = false;
-    assert_eq!((desk.crash().at(500).read("b"), desk.decide()), (Finding::Unchanged, before));
-}
-
-#[test]
-fn another_source_with_nothing_pending_is_a_baseline() {
-    let mut desk = Desk::settled(0);
-    desk.policy = policy("other", 0, false);
-    assert_eq!((desk.at(10).read("x"), desk.decide()), (Finding::Baseline, Decision::Settled));
-    assert_eq!((desk.recorded(), desk.status.source.as_deref()), (Some(hash("x")), Some("ConfigMap/other")));
 }
 
 #[test]
@@ -597,17 +541,6 @@ fn a_restart_goes_on_with_its_pods_when_the_source_is_edited() {
         }
         desk.complete();
         assert_eq!((desk.observe(), desk.recorded()), (Finding::Unchanged, Some(hash("x"))));
-    }
-}
-
-#[test]
-fn new_content_of_another_source_restarts_all_pods() {
-    let mut desk = Desk::pending();
-    desk.policy = policy("other", 3, false);
-    desk.read("x");
-    for (second, text, finding) in [(15, "y", Finding::Modified), (16, "x", Finding::Undone)] {
-        assert_eq!(desk.at(second).read(text), finding);
-        assert!(!desk.restart().is_revert() && desk.waits_until(second + 3));
     }
 }
 
@@ -646,31 +579,11 @@ fn a_quiet_period_says_nothing_about_content_that_came_after_it() {
 }
 
 #[test]
-fn once_the_quiet_period_has_passed_the_config_map_is_read_again() {
-    let desk = Desk::pending();
-    let at = |second: u64| desk.start + Duration::from_secs(second);
-    let decide = |policy: &Policy, read, now| {
-        let moment = Moment { read_at: at(read), now: at(now), server_now: server(now) };
-        decide(policy, &desk.status, &desk.look, desk.quiet.as_ref(), None, moment)
-    };
-    assert_eq!(decide(&desk.policy, 12, 13), Decision::Read);
-    assert!(matches!(decide(&desk.policy, 13, 14), Decision::Begin(_)));
-    let at_once = policy("settings", 0, false);
-    assert!(matches!(decide(&at_once, 1, 14), Decision::Begin(_)), "there is no period to pass");
-}
-
-#[test]
 fn a_revert_during_downtime_counts_as_unchanged_only_within_the_quiet_period() {
     for (back, finding) in [(12, Finding::Undone), (100, Finding::Reverted)] {
         let mut desk = Desk::pending();
         assert_eq!(desk.crash().at(back).read("a"), finding);
     }
-}
-
-#[test]
-fn a_status_wiped_by_hand_gets_a_new_baseline() {
-    let mut desk = Desk { status: Status::default(), ..Desk::restarting() };
-    assert_eq!((desk.read("c"), desk.decide()), (Finding::Baseline, Decision::Settled));
 }
 
 #[test]
@@ -751,17 +664,6 @@ fn a_request_during_an_interruption_waits_for_its_end() {
     assert_eq!((value(&restart), brought(&restart), restart.is_revert()), (desk.request.clone(), hash("c"), false));
     desk.complete();
     assert_eq!((desk.decide(), desk.superseded()), (Decision::Settled, 1));
-}
-
-#[test]
-fn a_request_restarts_all_pods_also_after_a_revert_during_its_restart() {
-    let mut desk = Desk::pending();
-    desk.request = Some("now".into());
-    desk.at(13).begin();
-    desk.at(20).read("a");
-    desk.at(23).observe();
-    assert_eq!((value(desk.restart()), desk.restart().is_revert()), (desk.request.clone(), false));
-    assert_eq!(desk.status.last_handled_restart_request, None);
 }
 
 /// Otherwise each of many edits would change the reported reason, and emit an Event.

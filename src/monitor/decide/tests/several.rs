@@ -4,15 +4,6 @@ use super::*;
 use crate::monitor::source::Origin;
 use std::collections::BTreeMap;
 
-/// The existing objects and the spec, independent of the rules under test.
-#[derive(Default)]
-struct Namespace {
-    /// The existing contents.
-    contents: BTreeMap<String, String>,
-    /// The sources of the spec, and whether they are optional.
-    sources: BTreeMap<String, bool>,
-}
-
 /// Returns a policy about these sources. A question mark makes a source optional.
 fn about(sources: &str) -> Policy {
     let entry = |name: &str| {
@@ -439,59 +430,6 @@ fn the_absence_of_an_optional_source_is_a_content_like_any_other() {
     let changed: Vec<&str> = desk.status.history[0].sources.iter().map(|source| &*source.name).collect();
     assert_eq!(changed, ["b"]);
     assert_eq!((desk.at(20).read_all("a=1"), desk.desired_of_all()), (Finding::Modified, "a=1 b=absent".into()));
-}
-
-proptest! {
-    /// After any edits and readings: without a restart, no source differs from what pods have been restarted for, or
-    /// from its content at the first look.
-    #[test]
-    fn no_change_of_any_source_is_lost(steps in prop::collection::vec((0..10, "[abc]", "[1-3]", 0..4_u64), 0..60)) {
-        let mut namespace = Namespace { sources: BTreeMap::from([("a".to_owned(), false)]), ..Namespace::default() };
-        let mut desk = Desk { policy: about("a"), ..Desk::new(3, false) };
-        // Contents that pods may have been created with, and that nothing has replaced since.
-        let mut owed: BTreeMap<String, String> = BTreeMap::new();
-        for (step, name, text, seconds) in steps {
-            desk.millis += seconds * 1000;
-            match step {
-                0..4 => drop(namespace.contents.insert(name, text)),
-                4 => drop(namespace.contents.remove(&name)),
-                5 => drop(namespace.sources.insert(name, text == "1")),
-                6 if namespace.sources.len() > 1 => drop(namespace.sources.remove(&name)),
-                7 => drop(desk.crash()),
-                _ => {}
-            }
-            let words = |(name, optional): (&String, &bool)| format!("{name}{}", if *optional { "?" } else { "" });
-            desk.policy = about(&namespace.sources.iter().map(words).collect::<Vec<_>>().join(" "));
-            let contents = namespace.contents.iter().map(|(name, text)| format!("{name}={text}"));
-            desk.read_all(&contents.collect::<Vec<_>>().join(" "));
-            if matches!(desk.decide(), Decision::Begin(_)) {
-                desk.begin();
-            }
-            let is_there = |name: &String| namespace.contents.contains_key(name) || namespace.sources[name];
-            let now = |name: &String| namespace.contents.get(name).map_or("absent", String::as_str);
-            // The first look does not wait for missing sources.
-            for name in namespace.sources.keys().filter(|name| is_there(name)) {
-                owed.entry(name.clone()).or_insert_with(|| now(name).to_owned());
-            }
-            if !namespace.sources.keys().all(is_there) {
-                continue;
-            }
-            owed.retain(|name, _| namespace.sources.contains_key(name));
-            if desk.status.restart.is_none() {
-                for (name, before) in &owed {
-                    prop_assert_eq!(&**before, now(name), "{} in {:?}", name, desk.status);
-                }
-            }
-            if step == 9 && matches!(desk.decide(), Decision::Resume) {
-                desk.complete();
-                for known in &desk.status.sources {
-                    let now = namespace.contents.get(&*known.name.name).map_or("absent", String::as_str);
-                    prop_assert_eq!(&known.hash, &Some(if now == "absent" { ContentHash::absent() } else { hash(now) }));
-                    owed.insert(known.name.name.to_string(), now.to_owned());
-                }
-            }
-        }
-    }
 }
 
 /// Nobody knows then what the content was that had interrupted it.
