@@ -94,6 +94,14 @@ fn a_restart_is_known_by_its_start_its_content_and_whether_it_is_a_revert() {
     assert!(!machine.is_superseded_in(&entry(Outcome::Completed, READ)));
 }
 
+/// The other process has deleted a pod, and this one could not list any.
+#[test]
+fn a_process_that_has_deleted_nothing_leaves_the_count_of_another_as_it_is() {
+    let machine = recall(&begun(), false);
+    let of_another = Begun { deleted: 1, ..begun() }.with_remaining(2, 1);
+    assert_eq!(machine.unwritten_deletions(&restart(), &of_another), None);
+}
+
 #[test]
 fn another_step_says_whether_the_spec_was_edited() {
     let mut machine = recall(&begun(), true);
@@ -415,6 +423,22 @@ fn a_wave_that_was_cut_short_is_written_if_it_has_deleted_and_the_next_step_foll
 }
 
 #[test]
+fn a_restart_that_was_held_or_has_lost_its_watch_begins_with_a_list() {
+    for is_held in [false, true] {
+        let mut asked = Asked::begin("", Duration::ZERO);
+        asked.waits(accepted);
+        if is_held {
+            asked.machine.hold();
+        } else {
+            asked.hear(News::WatchLost);
+            assert_eq!(asked.asks(|_| accepted()), ["decide"], "it is not read");
+        }
+        asked.pods = vec![new("c", Some(0)), new("d", Some(0))];
+        assert_eq!(asked.resumes(500), ["list", "read owners web 2", "complete 2 of 2"]);
+    }
+}
+
+#[test]
 fn without_a_watch_the_next_pass_comes_sooner() {
     let mut asked = Asked::begin(ROLLING, Duration::ZERO);
     asked.is_unwatched = true;
@@ -524,6 +548,19 @@ fn a_restart_whose_canary_has_failed_is_over_once_its_owners_have_what_they_desi
     }
 }
 
+#[test]
+fn when_the_operator_stops_the_step_fails_and_says_why() {
+    let mut asked = Asked::begin("", Duration::ZERO);
+    let stopped = || Action::new("delete", PODS).failed(Cause::Stopped);
+    let Do::Intend(_) = asked.machine.next(asked.now()) else { panic!("nothing is intended") };
+    asked.hear(News::Confirmed(()));
+    let Do::Remove(..) = asked.machine.next(asked.now()) else { panic!("nothing is removed") };
+    asked.machine.replied(&pod("a"), Reply::Failed(stopped()));
+    asked.hear(News::WaveOver { is_whole: false });
+    assert!(asked.machine.refusal().is_some());
+    assert!(matches!(asked.machine.next(asked.now()), Do::Fail(error) if error.cause == Cause::Stopped));
+}
+
 /// Its owner was read before the watch showed it, or after the list.
 #[test]
 fn a_selected_pod_counts_once_though_it_is_among_the_other_pods_of_its_owner() {
@@ -534,6 +571,32 @@ fn a_selected_pod_counts_once_though_it_is_among_the_other_pods_of_its_owner() {
     let mut asked = Asked::begin(ROLLING, Duration::ZERO);
     asked.others = pods();
     assert!(asked.asks(|_| accepted()).contains(&"remove a".to_owned()));
+}
+
+#[test]
+fn only_another_process_counts_pods_that_are_gone_as_its_deletions() {
+    let deleted = |is_own, begun: Begun| {
+        let mut asked = Asked::of("", |_| recall(&begun, is_own));
+        asked.pods = vec![pod("b")];
+        asked.asks(|_| failed(Cause::Refused)());
+        asked.written.unwrap().begun.deleted
+    };
+    let edited = Begun { pod_selector: "app=other".to_owned(), ..begun() };
+    assert_eq!([deleted(true, begun()), deleted(false, begun()), deleted(false, edited)], [0, 1, 0]);
+}
+
+#[test]
+fn after_an_edit_of_the_selector_only_deleted_pods_count() {
+    let mut asked = Asked::of("", |_| recall(&Begun { pod_selector: "app=other".to_owned(), ..begun() }, true));
+    (asked.pods, asked.desired) = (Vec::new(), 0);
+    assert_eq!(asked.asks(|_| accepted()), ["list", "read owners web 0", "complete 0 of 0"]);
+}
+
+#[test]
+fn what_is_written_has_the_deletions_that_no_status_has_yet() {
+    let mut asked = Asked::begin("", Duration::ZERO);
+    asked.waits(accepted);
+    assert_eq!(asked.machine.unwritten_deletions(&restart(), &begun()).map(|begun| begun.deleted), Some(2));
 }
 
 #[test]
