@@ -18,7 +18,7 @@ DIST = $(CARGO_TARGET_DIR)/dist
 DARWIN = $(CARGO_TARGET_DIR)/darwin
 VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
 
-.PHONY: help demo test test-cluster test-packaging test-node test-versions nightly simulate explore chaos mutants deny bench build image release release-check release-darwin release-ready prepare tools chart coordinates lints go rust
+.PHONY: help binaries demo test test-cluster test-packaging test-node test-versions nightly simulate explore chaos mutants deny bench build image release release-check release-darwin release-ready prepare tools chart coordinates lints go rust
 
 help:
 	@echo "make demo         edit a ConfigMap and see its pods restart, in a simulated cluster; needs Rust alone, at first two minutes"
@@ -68,7 +68,9 @@ help:
 	@echo "                  build the plugin for macOS, on a Mac: $(DARWIN)"
 
 # What tests run. Each target has the same profile and features, so that a crate is built once.
-BINARIES = cargo build --locked --bins -p configmonitor-operator -p kubectl-cmon -p testenv
+binaries: rust
+	cargo build --locked --bins -p configmonitor-operator -p kubectl-cmon -p testenv
+
 PREPARE = $(CARGO_TARGET_DIR)/debug/prepare
 
 demo: rust
@@ -140,7 +142,7 @@ bench: prepare build
 # First reports what this machine lacks. The test runs in its own Linux namespaces.
 test-node: rust go
 	@testenv/node/ready.sh
-	$(BINARIES)
+	$(MAKE) binaries
 	$(PREPARE) --kubelet
 	$(MAKE) image $(IMAGES)/demo-app.tar
 	CONFIGMONITOR_IMAGES="$$(realpath "$(IMAGES)")" cargo test --workspace --locked --test node \
@@ -180,17 +182,15 @@ release-ready: rust
 	@release/ready.sh
 
 # Builds the programs of the control plane. First reports what this machine lacks.
-prepare: rust go
-	$(BINARIES)
+prepare: binaries go
 	$(PREPARE)
 
 # Builds the other programs that tests use, such as Prometheus and Helm.
-tools: rust go
-	$(BINARIES)
+tools: binaries go
 	$(PREPARE) --tools
 
 # Copies files of other folders and the image of kubectl into the chart, and generates its README.
-chart: rust go
+chart: binaries go
 	image=$$(sed -n 's/^ *image: registry.k8s.io.kubectl://p' deploy/operator/deployment.yml) && \
 	    sed -i "s|\(image: registry.k8s.io/kubectl\):.*|\1:$$image|" charts/configmonitor-operator/Chart.yaml && \
 	    sed -i "/registry.k8s.io.kubectl$$/,/pullPolicy/ { s/tag:.*/tag: $${image%@*}/; s/digest:.*/digest: $${image#*@}/ }" \
@@ -198,7 +198,6 @@ chart: rust go
 	cp crd.yml deploy/monitoring/rules.yml deploy/monitoring/dashboard.json charts/configmonitor-operator/files/
 	mkdir -p charts/configmonitor-operator/files/policies && cp deploy/policies/*.yml charts/configmonitor-operator/files/policies/
 	mkdir -p charts/configmonitor-operator/files/surge && cp deploy/surge/policy.yml charts/configmonitor-operator/files/surge/
-	$(BINARIES)
 	"$$($(PREPARE) --tool helm-docs)" --chart-search-root charts
 
 # Not into Cargo.toml, where it comes from.

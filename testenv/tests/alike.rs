@@ -23,7 +23,7 @@ use simulated_cluster::cluster::Cluster;
 use simulated_cluster::content::data;
 use simulated_cluster::network::{Network, Process};
 use simulated_cluster::serve::Server;
-use simulated_cluster::state::{BEGINNING, ClusterState, Owners, Pace, References, Setting};
+use simulated_cluster::state::{ClusterState, Owners, Pace, Setting};
 use testenv::fixture::{Fixture, file, install_crd, start_proxy};
 use testenv::{ControlPlane, DEADLINE, Proxy, eventually};
 use tokio::runtime::Runtime;
@@ -347,24 +347,7 @@ impl Simulated {
     fn start() -> Self {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
         let pace = Pace { creation: NEVER, readiness: NEVER, termination: NEVER };
-        let (skew, lag, nodes) = (0, 0, 0);
-        let (min_ready, status_lag) = (0, 0);
-        let [secret, optional, leads] = [false; 3];
-        let (owners, references) = (Owners::Usual, References::Both);
-        let setting = Setting {
-            beginning: BEGINNING,
-            owners,
-            pace,
-            skew,
-            lag,
-            nodes,
-            min_ready,
-            status_lag,
-            references,
-            secret,
-            optional,
-            leads,
-        };
+        let setting = Setting::of(Owners::Usual, pace);
         let cluster = Cluster::new(ClusterState::new(vec![spec()], setting, Network::new(1, 500, 4)));
         let server = runtime.block_on(Server::start(&cluster, Process::First)).unwrap();
         let (transport, base) = (Box::new(KubectlProxy::new().unwrap()), server.url().parse().unwrap());

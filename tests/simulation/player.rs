@@ -14,7 +14,7 @@ use simulated_cluster::content::{CONFIG_MAPS, KEYS, Source, Values, discovers, h
 use simulated_cluster::ledger::{End, Ledger};
 use simulated_cluster::network::{Fate, Lease, Network, Process, RequestKind, Sent, WatchFault, Watched};
 use simulated_cluster::processes::{kill, start, stop};
-use simulated_cluster::state::{BEGINNING, ClusterState, Monitor, Setting, name_of};
+use simulated_cluster::state::{ClusterState, Monitor, Setting, name_of};
 use tokio::time::{sleep, timeout};
 
 use crate::story::{Edit, Last, Move, PodCount, Pods, Story, Windows};
@@ -186,20 +186,9 @@ impl<'a> Player<'a> {
         (network.namespaces, network.surges) = (story.namespaces, story.surges);
         let Story { owners, pace, skew, lag, nodes, min_ready, status_lag, references, .. } = *story;
         let Story { secret, optional, leads, .. } = *story;
-        let setting = Setting {
-            beginning: BEGINNING,
-            owners,
-            pace,
-            skew,
-            lag,
-            nodes,
-            min_ready,
-            status_lag,
-            references,
-            secret,
-            optional,
-            leads,
-        };
+        let of_story = Setting::of(owners, pace);
+        let setting =
+            Setting { skew, lag, nodes, min_ready, status_lag, references, secret, optional, leads, ..of_story };
         let cluster = Cluster::new(ClusterState::new(specs.collect(), setting, network));
         tokio::spawn(Arc::clone(&cluster).live());
         let last_content = CONFIG_MAPS.map(|config_map| (config_map, [Some('a'); 2])).into();

@@ -15,11 +15,11 @@ use simulated_cluster::network::Process::First;
 use simulated_cluster::network::{Fate, RequestKind};
 use simulated_cluster::state::{Owners, Pace};
 
-/// The default of `STORIES`, the number of stories: fewer in a build without optimization.
-pub(crate) const STORIES: u64 = if cfg!(debug_assertions) { 400 } else { 20_000 };
+/// The default of `STORIES`, the number of stories.
+pub(crate) const STORIES: u64 = 400;
 
 /// The default of `DEPTH`: all small stories of up to this many moves are played.
-const DEPTH: u64 = if cfg!(debug_assertions) { 1 } else { 2 };
+const DEPTH: u64 = 1;
 
 /// The default of `TRACE`, the most requests of a story to print.
 const LONGEST: u64 = 400;

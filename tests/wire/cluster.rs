@@ -2,8 +2,6 @@
 //! simulation to show; these tests show that the process does it.
 
 use std::collections::BTreeSet;
-use std::io::{Read, Write};
-use std::net::TcpStream;
 use std::sync::{Arc, mpsc};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -17,7 +15,7 @@ use simulated_cluster::serve::Server;
 use simulated_cluster::state::{ClusterState, Monitor};
 use tokio::sync::oneshot;
 
-use crate::operator::Operator;
+use crate::operator::{Operator, send};
 use crate::time::DEADLINE;
 
 /// The cluster of the demo with a ConfigMonitor, and two addresses of its API server, one for each process.
@@ -277,27 +275,18 @@ fn a_restart_that_is_suspended_in_the_middle_holds_until_it_is_resumed() {
 fn what_a_user_sends_stops_no_cluster() {
     let lab = Lab::new();
     let _operator = lab.operator();
-    let send = |line: &str, body: &str| {
-        let mut stream = TcpStream::connect(lab.urls[0].trim_start_matches("http://")).unwrap();
-        let length = body.len();
-        write!(stream, "{line} HTTP/1.1\r\nhost: api\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n{body}")
-            .unwrap();
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).unwrap();
-        answer.split(' ').nth(1).unwrap().to_owned()
-    };
     let (pods, maps) = ("/api/v1/namespaces/default/pods", "/api/v1/namespaces/default/configmaps/flaskapp-config");
     let monitors = "/apis/magalix.com/v1/namespaces/default/configmonitors";
     for (line, body, code) in [
-        (format!("GET {pods}?watch=true"), "", "405"),
-        (format!("GET {pods}?limit=x"), "", "405"),
-        (format!("DELETE {pods}/frontend-a-100"), "", "405"),
-        (format!("PATCH {maps}"), "{", "400"),
-        (format!("PATCH {monitors}/m"), "spec: {podSelector: 7}", "422"),
-        (format!("GET {pods}?labelSelector=app%3Dfrontend"), "", "200"),
-        (format!("PATCH {maps}"), "data:\n  config.cfg: |\n    MSG = \"Hello\"\n", "200"),
+        (format!("GET {pods}?watch=true"), "", 405),
+        (format!("GET {pods}?limit=x"), "", 405),
+        (format!("DELETE {pods}/frontend-a-100"), "", 405),
+        (format!("PATCH {maps}"), "{", 400),
+        (format!("PATCH {monitors}/m"), "spec: {podSelector: 7}", 422),
+        (format!("GET {pods}?labelSelector=app%3Dfrontend"), "", 200),
+        (format!("PATCH {maps}"), "data:\n  config.cfg: |\n    MSG = \"Hello\"\n", 200),
     ] {
-        assert_eq!(send(&line, body), code, "{line}");
+        assert_eq!(send(lab.urls[0].trim_start_matches("http://"), &line, body).0, code, "{line}");
     }
     lab.is_replaced();
 }

@@ -54,6 +54,18 @@ fn end_of(child: &mut Child) -> Option<ExitStatus> {
     None
 }
 
+/// Sends a request, of which `line` is the method and the path. Returns the code and the body of the answer.
+pub(crate) fn send(address: &str, line: &str, body: &str) -> (u16, String) {
+    let mut stream = TcpStream::connect(address).unwrap();
+    let length = body.len();
+    let head = format!("{line} HTTP/1.1\r\nhost: a\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n");
+    stream.write_all((head + body).as_bytes()).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    let code = answer.split(' ').nth(1).unwrap().parse().unwrap();
+    (code, answer.split_once("\r\n\r\n").unwrap().1.trim_end().to_owned())
+}
+
 impl Operator {
     pub(crate) fn start(server: &Server) -> Self {
         Self::start_with(server, &[])
@@ -118,12 +130,7 @@ impl Operator {
 
     /// Sends a probe. Returns the code and the body of the answer.
     pub(crate) fn probe(&self, path: &str) -> (u16, String) {
-        let mut stream = TcpStream::connect(self.address()).unwrap();
-        write!(stream, "GET {path} HTTP/1.1\r\nhost: operator\r\nconnection: close\r\n\r\n").unwrap();
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).unwrap();
-        let code = answer.split(' ').nth(1).unwrap().parse().unwrap();
-        (code, answer.split_once("\r\n\r\n").unwrap().1.trim_end().to_owned())
+        send(&self.address(), &format!("GET {path}"), "")
     }
 
     pub(crate) fn open_files(&self) -> usize {

@@ -17,7 +17,7 @@ use tokio::time::sleep;
 
 use crate::show::{command, kubectl, note, step};
 
-pub(crate) const CONFIG_MAP: &str = "/api/v1/namespaces/default/configmaps/flaskapp-config";
+const CONFIG_MAP: &str = "/api/v1/namespaces/default/configmaps/flaskapp-config";
 pub(crate) const PODS: &str = "/api/v1/namespaces/default/pods?labelSelector=app%3Dfrontend";
 pub(crate) const MONITOR: &str = "/apis/magalix.com/v1/namespaces/default/configmonitors/flakapp-config-monitor";
 const NODE: &str = "/api/v1/nodes/node";

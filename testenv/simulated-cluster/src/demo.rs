@@ -13,25 +13,14 @@ use crate::state::{ClusterState, Owners, Pace, References, Setting};
 
 /// The delays of the demo, in milliseconds.
 const PACE: Pace = Pace { creation: 100, readiness: 300, termination: 100 };
+
 impl ClusterState {
     /// Creates the cluster of the demo at the present time: its ConfigMap, its Deployment of three pods, and these
     /// ConfigMonitors.
     pub fn demo(specs: Vec<Spec>) -> Self {
         let now = SystemTime::UNIX_EPOCH.elapsed().expect("the epoch has begun").as_millis();
-        let setting = Setting {
-            beginning: u64::try_from(now).expect("a time of this age"),
-            owners: Owners::Demo,
-            pace: PACE,
-            skew: 0,
-            lag: 0,
-            nodes: 0,
-            min_ready: 0,
-            status_lag: 0,
-            references: References::ByOwner,
-            secret: false,
-            optional: false,
-            leads: false,
-        };
+        let beginning = u64::try_from(now).expect("a time of this age");
+        let setting = Setting { beginning, references: References::ByOwner, ..Setting::of(Owners::Demo, PACE) };
         let mut state = Self::new(specs, setting, Network::new(0, 500, 32));
         state.set_content(CONFIG_MAPS[0], Some([Some('a'), None]));
         state
@@ -40,7 +29,7 @@ impl ClusterState {
     /// Serves a request that does not come from the operator: a GET of what is there now, or a PATCH.
     pub(crate) fn serve_user(&mut self, life: Life, request: &Request) -> Answer {
         let path: Vec<&str> = request.url.path_segments().expect("an HTTP URL").collect();
-        let is_plain = request.url.query_pairs().all(|(name, _)| matches!(&*name, "labelSelector" | "fieldManager"));
+        let is_plain = request.url.query_pairs().all(|(name, _)| name == "labelSelector");
         match (request.method.as_str(), &path[..]) {
             ("GET", _) if is_plain => {
                 let caller = self.ledger.caller(life, None, (0, self.ms));

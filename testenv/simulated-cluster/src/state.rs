@@ -38,7 +38,7 @@ pub const OWN_POD: &str = "uid-0";
 /// The default grace period of a pod, in seconds.
 pub(crate) const GRACE: u64 = 30;
 /// The time at which a story begins, in milliseconds.
-pub const BEGINNING: u64 = 1_000_000;
+const BEGINNING: u64 = 1_000_000;
 /// For how long the first pods have existed at the beginning, in milliseconds.
 const LONG: u64 = 1_000_000;
 /// The interval of compactions by the API server, in milliseconds.
@@ -219,6 +219,26 @@ pub struct Setting {
     pub optional: bool,
     /// Whether one of the pods leads the others.
     pub leads: bool,
+}
+
+impl Setting {
+    /// Returns the setting of a cluster with these owners in which nothing is odd.
+    pub fn of(owners: Owners, pace: Pace) -> Self {
+        Self {
+            beginning: BEGINNING,
+            owners,
+            pace,
+            skew: 0,
+            lag: 0,
+            nodes: 0,
+            min_ready: 0,
+            status_lag: 0,
+            references: References::Both,
+            secret: false,
+            optional: false,
+            leads: false,
+        }
+    }
 }
 
 /// The state of the whole cluster, with the ledger and the network.
