@@ -1,11 +1,16 @@
 //! The way to the API server: a `kubectl proxy` that only this process can use.
 //!
-//! It listens on a unix socket in a folder of mode 0700. A port would give every user of the machine the caller's
-//! rights, also for as long as the proxy outlives a plugin that was killed.
+//! It listens on a unix socket in a folder of mode 0700: a port would give every user of the machine the caller's rights.
+//! Between the two stands another process of this program, which ends the proxy even if the plugin is killed.
 
-use std::fs::Permissions;
+use std::env;
+use std::ffi::OsString;
+use std::fs::{File, Permissions};
+use std::io::{self, Read as _};
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
-use std::process::Stdio;
+use std::os::unix::net::UnixStream as Socket;
+use std::process::{ExitCode, Stdio};
 use std::sync::Arc;
 
 use configmonitor_operator::kube::client::Client;
@@ -15,8 +20,10 @@ use configmonitor_operator::kube::{PODS, Uid};
 use configmonitor_operator::monitor::pod::Pod;
 use reqwest::Url;
 use tempfile::TempDir;
-use tokio::io::{AsyncBufReadExt, BufReader};
-use tokio::process::{Child, Command};
+use tokio::io::{AsyncBufReadExt, BufReader, Lines};
+use tokio::net::UnixStream;
+use tokio::process::Command;
+use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
 use crate::monitors::all;
@@ -27,6 +34,9 @@ use crate::outcome::Failure;
 const IN_CLUSTER: &str = "/var/run/secrets/kubernetes.io/serviceaccount/namespace";
 /// The label of the operator's pods.
 pub(crate) const OPERATORS: &str = "app.kubernetes.io/name=configmonitor-operator";
+/// The first word of the command line that runs kubectl with the others, for as long as somebody holds the other end of
+/// standard output.
+pub(crate) const TIED: &str = "__tied";
 /// Requests in flight.
 const REQUESTS: usize = 16;
 
@@ -39,7 +49,7 @@ pub(crate) struct Ambassador {
     base: Url,
     /// The namespace that the command line or the kubeconfig names.
     pub(crate) namespace: Arc<str>,
-    _proxy: Child,
+    _proxy: Lines<BufReader<UnixStream>>,
     _folder: TempDir,
 }
 
@@ -66,17 +76,19 @@ impl Ambassador {
         let own = Permissions::from_mode(0o700);
         let folder = tempfile::Builder::new().prefix("kubectl-cmon-").permissions(own).tempdir()?;
         let socket = folder.path().join("proxy");
-        let mut command = kubectl(access);
-        command.arg("proxy").arg("--unix-socket").arg(&socket);
+        let (own_end, its_end) = Socket::pair()?;
+        own_end.set_nonblocking(true)?;
+        let mut command = Command::new(env::current_exe()?);
+        command.arg(TIED).args(&access.kubectl).arg("proxy").arg("--unix-socket").arg(&socket);
         // Without it, a server with a path loses the path.
         command.arg("--append-server-path=true");
         if access.only_reads {
             command.arg("--reject-methods=^(POST|PUT|PATCH|DELETE)$");
         }
         // A plugin for credentials may prompt.
-        let mut proxy = command.stdout(Stdio::piped()).kill_on_drop(true).spawn().map_err(not_found)?;
-        let lines = proxy.stdout.take().map(|stdout| BufReader::new(stdout).lines());
-        let mut lines = lines.ok_or_else(|| Failure::failed("kubectl proxy has no output"))?;
+        command.stdout(OwnedFd::from(its_end)).spawn()?;
+        drop(command);
+        let mut lines = BufReader::new(UnixStream::from_std(own_end)?).lines();
         let namespace = namespace(access).await?;
         while let Some(line) = lines.next_line().await? {
             if line.starts_with("Starting to serve on ") {
@@ -86,11 +98,25 @@ impl Ambassador {
                 let transport: Arc<dyn Transport> = Arc::new(transport);
                 let (meter, stop) = (Arc::new(()), CancellationToken::new());
                 let client = Client::new(Box::new(Arc::clone(&transport)), base.clone(), REQUESTS, 1, meter, stop);
-                return Ok(Self { client, transport, base, namespace, _proxy: proxy, _folder: folder });
+                return Ok(Self { client, transport, base, namespace, _proxy: lines, _folder: folder });
             }
         }
         Err(Failure::failed("kubectl proxy does not start"))
     }
+}
+
+/// Runs kubectl, and ends it once nobody holds the other end of standard output, which is a socket.
+pub(crate) async fn tied(words: Vec<OsString>) -> Result<ExitCode, Failure> {
+    let mut kubectl = Command::new("kubectl").args(words).kill_on_drop(true).spawn().map_err(not_found)?;
+    let mut socket = File::from(io::stdout().as_fd().try_clone_to_owned()?);
+    let (sender, closed) = oneshot::channel();
+    // A thread of its own, which nobody joins: kubectl may end first. Nothing can be read before the end.
+    std::thread::spawn(move || sender.send(socket.read(&mut [0])));
+    tokio::select! {
+        ended = kubectl.wait() => drop(ended?),
+        _ = closed => kubectl.kill().await?,
+    }
+    Ok(ExitCode::SUCCESS)
 }
 
 pub(crate) fn kubectl(access: &Access) -> Command {
@@ -99,7 +125,7 @@ pub(crate) fn kubectl(access: &Access) -> Command {
     command
 }
 
-fn not_found(error: std::io::Error) -> Failure {
+fn not_found(error: io::Error) -> Failure {
     Failure::Failed(format!("cannot start kubectl: {error}"))
 }
 

@@ -17,13 +17,13 @@ use serde_json::{Value, json};
 
 use self::reloader::{Annotations, Settings, Workload};
 use crate::ambassador::Ambassador;
-use crate::create::{references, strategy, yaml};
+use crate::create::{manifest, references, strategy};
 use crate::manifests;
 use crate::monitors::{Monitor, all, name_of};
 use crate::options::{Access, Convert, WORKLOADS};
 use crate::outcome::Failure;
 use crate::request::SUSPENDED_AT;
-use crate::text::print;
+use crate::text::{note, print};
 
 /// The label and the key of the ConfigMap in which Reloader says its settings.
 const META_INFO: &str = "reloader.stakater.com/meta-info=reloader";
@@ -103,10 +103,10 @@ pub(crate) async fn run(access: &Access, ambassador: &Ambassador, convert: &Conv
         if of_monitor != name {
             notes.push(format!("{kind}/{name}: its ConfigMonitor is {of_monitor}, as there is another {name}"));
         }
-        print(format_args!("---\n{}", yaml(&of_monitor, &[(SUSPENDED_AT, "before the move")], &fields)))?;
+        print(format_args!("---\n{}", manifest(&of_monitor, &[(SUSPENDED_AT, "before the move")], &fields)))?;
         names.insert(of_monitor);
     }
-    notes.iter().for_each(|note| eprintln!("note: {note}"));
+    notes.iter().for_each(|text| note(text));
     Ok(())
 }
 

@@ -11,7 +11,7 @@ use crate::create::references;
 use crate::monitors::{Monitor, all, name_of};
 use crate::options::{Format, Search, WORKLOADS};
 use crate::outcome::Failure;
-use crate::text::{Node, count, print};
+use crate::text::{Node, count, pretty_json, print};
 
 /// The beginnings of annotations by which other tools restart pods when content changes.
 const OTHERS: [(&str, &str); 4] = [
@@ -68,7 +68,7 @@ pub(crate) async fn run(ambassador: &Ambassador, search: &Search) -> Result<(), 
         }
     }
     match search.output {
-        Some(Format::Json) => print(format_args!("{:#}\n", Value::Array(objects))),
+        Some(Format::Json) => print(pretty_json(&Value::Array(objects))),
         None if nodes.is_empty() => {
             let workloads = namespaces.values().map(|(workloads, _)| workloads.len()).sum();
             print(format_args!("each source of {} is watched once\n", count(workloads, "workload")))

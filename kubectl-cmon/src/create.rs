@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use crate::options::{Create, Workload};
 use crate::outcome::Failure;
-use crate::text::print;
+use crate::text::{json as as_json, note, print};
 
 /// What is read of an object, over all of a pod's references to it.
 pub(crate) struct Read {
@@ -23,7 +23,12 @@ pub(crate) struct Read {
 
 pub(crate) async fn run(client: &Client, create: &Create) -> Result<(), Failure> {
     let monitor = match (&create.workload, &create.release) {
-        (Some(workload), _) => of_workload(client, workload, create.secrets).await?,
+        (Some(workload), _) => {
+            let object: Value = client.get(workload.resource, &workload.name).await?.value;
+            let (monitor, notes) = of_workload(workload, &object, create.secrets)?;
+            notes.iter().for_each(|text| note(text));
+            monitor
+        }
         (None, Some((key, value))) => of_release(key, value, create.secrets),
         (None, None) => return Err(Failure::failed("name a workload, or a --release")),
     };
@@ -34,11 +39,11 @@ pub(crate) async fn run(client: &Client, create: &Create) -> Result<(), Failure>
 fn of_release(key: &str, value: &str, secrets: bool) -> String {
     let kinds = if secrets { json!({"kinds": ["ConfigMap", "Secret"]}) } else { json!({}) };
     let selector = json!({key: value});
-    yaml(value, &[], &[("discover", kinds), ("podSelector", selector), ("maxUnavailable", json!("25%"))])
+    manifest(value, &[], &[("discover", kinds), ("podSelector", selector), ("maxUnavailable", json!("25%"))])
 }
 
-async fn of_workload(client: &Client, workload: &Workload, secrets: bool) -> Result<String, Failure> {
-    let object: Value = client.get(workload.resource, &workload.name).await?.value;
+/// Returns the manifest, and notes for its reader.
+fn of_workload(workload: &Workload, object: &Value, secrets: bool) -> Result<(String, Vec<String>), Failure> {
     let (sources, confidential): (Vec<_>, Vec<_>) = references(&object["spec"]["template"]["spec"])?
         .into_iter()
         .partition(|(name, _)| secrets || name.kind == Kind::ConfigMap);
@@ -66,15 +71,15 @@ async fn of_workload(client: &Client, workload: &Workload, secrets: bool) -> Res
         ("podSelectorExpressions", selector["matchExpressions"].clone()),
     ];
     fields.extend(strategy(workload.resource, &object["spec"]));
-    let mut text = yaml(&workload.name, &[], &fields);
+    let mut notes = Vec::new();
     if fields.iter().any(|(field, _)| *field == "maxSurge") {
-        text.push_str("# maxSurge needs an operator with the rights of deploy/surge.\n");
+        notes.push("maxSurge needs an operator with the rights of deploy/surge".to_owned());
     }
     if !confidential.is_empty() {
         let names: Vec<&str> = confidential.iter().map(|(name, _)| &*name.name).collect();
-        let _ = writeln!(text, "# It also refers to Secrets, which --secrets adds: {}", names.join(", "));
+        notes.push(format!("it also refers to Secrets, which --secrets adds: {}", names.join(", ")));
     }
-    Ok(text)
+    Ok((manifest(&workload.name, &[], &fields), notes))
 }
 
 pub(crate) fn references(pod: &Value) -> Result<Vec<(SourceName, Read)>, Failure> {
@@ -123,19 +128,25 @@ pub(crate) fn strategy(resource: Resource, spec: &Value) -> Vec<(&'static str, V
     }
 }
 
-/// Writes a ConfigMonitor with these annotations, and these fields in its spec. JSON is YAML, too.
-pub(crate) fn yaml(name: &str, annotations: &[(&str, &str)], fields: &[(&str, Value)]) -> String {
+/// Writes a ConfigMonitor with these annotations, and these fields in its spec. All that comes from an object is a value in
+/// JSON, which is YAML, too: nobody but this function begins a line.
+pub(crate) fn manifest(name: &str, annotations: &[(&str, &str)], fields: &[(&str, Value)]) -> String {
     let mut text = "apiVersion: magalix.com/v1\nkind: ConfigMonitor\n".to_owned();
-    let _ = writeln!(text, "metadata:\n  name: {}", json!(name));
+    let _ = writeln!(text, "metadata:\n  name: {}", as_json(&json!(name)));
     for (number, (key, value)) in annotations.iter().enumerate() {
-        let _ = writeln!(text, "{}    {key}: {value:?}", if number == 0 { "  annotations:\n" } else { "" });
+        let _ = writeln!(
+            text,
+            "{}    {key}: {}",
+            if number == 0 { "  annotations:\n" } else { "" },
+            as_json(&json!(value))
+        );
     }
     text.push_str("spec:\n");
     for (field, value) in fields.iter().filter(|(_, value)| !value.is_null()) {
         let _ = match value.as_array().filter(|_| *field == "sources") {
-            None => writeln!(text, "  {field}: {value}"),
+            None => writeln!(text, "  {field}: {}", as_json(value)),
             Some(entries) => {
-                let entries: String = entries.iter().map(|entry| format!("\n    - {entry}")).collect();
+                let entries: String = entries.iter().map(|entry| format!("\n    - {}", as_json(entry))).collect();
                 writeln!(text, "  {field}:{entries}")
             }
         };
@@ -146,7 +157,13 @@ pub(crate) fn yaml(name: &str, annotations: &[(&str, &str)], fields: &[(&str, Va
 #[cfg(test)]
 mod tests {
     use super::*;
-    use configmonitor_operator::kube::Resource;
+    use configmonitor_operator::kube::objects::DEPLOYMENTS;
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+    use proptest::sample::select;
+    use serde::Deserialize;
+
+    use crate::text::{in_one_line, printable};
 
     const fn of(kind: &'static str) -> Resource {
         Resource { api_version: "apps/v1", kind, plural: "" }
@@ -166,6 +183,67 @@ mod tests {
         assert_eq!(strategy(of("StatefulSet"), &json!({})), [("maxUnavailable", json!(1))]);
         let daemon_set = json!({"updateStrategy": {"rollingUpdate": {"maxUnavailable": "10%"}}});
         assert_eq!(strategy(of("DaemonSet"), &daemon_set), [("maxUnavailable", json!("10%"))]);
+    }
+
+    /// Pieces of names that whoever creates a workload may have chosen: the API server takes most strings in a pod.
+    fn hostile() -> impl Strategy<Value = String> {
+        const PIECES: [&str; 18] = [
+            "a",
+            "\n",
+            "\r",
+            "---\n",
+            "...\n",
+            "kind: ClusterRoleBinding",
+            "# ",
+            ": ",
+            "\"",
+            "\\",
+            "{",
+            "}]",
+            "\u{85}",
+            "\u{2028}",
+            "\u{7f}",
+            "\u{1b}[2J",
+            "\u{feff}",
+            "\u{1f600}",
+        ];
+        let any = any::<char>().prop_map(String::from);
+        let piece = prop_oneof![4 => select(&PIECES[..]).prop_map(str::to_owned), 1 => any];
+        vec(piece, 1..12).prop_map(|pieces| pieces.concat())
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_names_are_in_a_workload_the_manifest_is_the_one_config_monitor_that_was_meant(
+            [map, key, secret, label, value, count] in [(); 6].map(|()| hostile()),
+            secrets: bool,
+        ) {
+            let workload = Workload { resource: DEPLOYMENTS, name: value.clone() };
+            let object = json!({"spec": {
+                "selector": {"matchLabels": {&label: value}, "matchExpressions": [{"key": label, "operator": "In", "values": [value]}]},
+                "strategy": {"rollingUpdate": {"maxSurge": count}},
+                "template": {"spec": {
+                    "containers": [{"env": [{"valueFrom": {"configMapKeyRef": {"name": map, "key": key}}}]}],
+                    "volumes": [{"secret": {"secretName": secret}}],
+                }},
+            }});
+            let (text, notes) = of_workload(&workload, &object, secrets).unwrap();
+            let mut sources = vec![json!({"configMap": {"name": map, "keys": [key]}})];
+            sources.extend(secrets.then(|| json!({"secret": {"name": secret}})));
+            let meant = json!({"apiVersion": "magalix.com/v1", "kind": "ConfigMonitor", "metadata": {"name": value}, "spec": {
+                "sources": sources,
+                "podSelector": {&label: value},
+                "podSelectorExpressions": [{"key": label, "operator": "In", "values": [value]}],
+                "maxUnavailable": "25%",
+                "maxSurge": count,
+            }});
+            let documents: Vec<Value> = serde_norway::Deserializer::from_str(&printable(&text))
+                .map(|document| Value::deserialize(document).unwrap())
+                .collect();
+            prop_assert_eq!(documents, [meant]);
+            let ends_a_line = |note: &String| printable(&in_one_line(note)).contains(char::is_control);
+            prop_assert!(!notes.iter().any(ends_a_line), "{:?}", notes);
+        }
     }
 
     #[test]

@@ -15,7 +15,7 @@ use crate::ambassador::{Ambassador, OPERATORS, kubectl};
 use crate::monitors::{Monitor, all};
 use crate::options::{Access, Format, Search};
 use crate::outcome::Failure;
-use crate::text::{Colour, coloured, count, print};
+use crate::text::{count, in_one_line, json as as_json, print};
 use crate::verdict::{message, reason};
 
 const CRD: &str = include_str!("../../crd.yml");
@@ -74,23 +74,22 @@ pub(crate) async fn run(access: &Access, ambassador: &Ambassador, search: &Searc
 /// Prints findings, and returns how many are wrong.
 fn show(findings: &[Finding], search: &Search) -> Result<usize, Failure> {
     for Finding { state, namespace, object, what } in findings {
-        let (word, colour, next) = match state {
-            State::Fine => ("ok", Colour::Green, None),
-            State::Held => ("held", Colour::Yellow, None),
-            State::Unknown => ("unknown", Colour::Yellow, None),
-            State::Wrong(next) => ("wrong", Colour::Red, Some(next)),
+        let (word, next) = match state {
+            State::Fine => ("ok", None),
+            State::Held => ("held", None),
+            State::Unknown => ("unknown", None),
+            State::Wrong(next) => ("wrong", Some(next)),
         };
         print(match search.output {
             Some(Format::Json) => {
-                let finding =
-                    json!({"state": word, "namespace": namespace, "object": object, "what": what, "next": next});
-                format!("{finding}\n")
+                as_json(&json!({"state": word, "namespace": namespace, "object": object, "what": what, "next": next}))
+                    + "\n"
             }
             None => {
-                let state = coloured(&format!("{word:<7}"), colour);
+                let what = in_one_line(what);
                 let place = namespace.as_ref().map(|namespace| format!("{namespace}  ")).unwrap_or_default();
                 let next = next.map(|next| format!("         {next}\n")).unwrap_or_default();
-                format!("{state}  {place}{object}  {what}\n{next}")
+                format!("{word:<7}  {place}{object}  {what}\n{next}")
             }
         })?;
     }

@@ -34,14 +34,13 @@ use self::outcome::Failure;
 /// Does what the command line says.
 pub fn main() -> ExitCode {
     let mut arguments = std::env::args_os();
-    let completes = arguments.nth(1).is_some_and(|word| word == complete::COMPLETE);
-    let task = if completes {
-        Task::Complete(arguments.collect())
-    } else {
-        match Options::read(std::env::args_os()) {
+    let task = match arguments.nth(1) {
+        Some(word) if word == complete::COMPLETE => Task::Complete(arguments.collect()),
+        Some(word) if word == ambassador::TIED => Task::Tied(arguments.collect()),
+        _ => match Options::read(std::env::args_os()) {
             Ok(options) => Task::Run(options),
             Err(printed) => return printed,
-        }
+        },
     };
     let outcome = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime.block_on(until_terminated(task)),
@@ -51,7 +50,7 @@ pub fn main() -> ExitCode {
         Ok(code) => code,
         Err(failure) => {
             if !matches!(failure, Failure::Unread) {
-                eprintln!("error: {failure}");
+                text::say(format_args!("error: {failure}"));
             }
             failure.code()
         }
@@ -63,6 +62,8 @@ enum Task {
     Run(Options),
     /// Complete these words.
     Complete(Vec<OsString>),
+    /// Run kubectl for another process of this program.
+    Tied(Vec<OsString>),
 }
 
 /// Ends the proxy, too, when the plugin is terminated.
@@ -73,6 +74,7 @@ async fn until_terminated(task: Task) -> Result<ExitCode, Failure> {
         match task {
             Task::Run(options) => run(options).await,
             Task::Complete(words) => complete::run(words).await.map(|()| ExitCode::SUCCESS),
+            Task::Tied(words) => ambassador::tied(words).await,
         }
     };
     tokio::select! {

@@ -20,7 +20,7 @@ use crate::options::{Access, Format, Plan};
 use crate::outcome::Failure;
 use crate::shadow::{Deeds, Premise, play};
 use crate::status::named;
-use crate::text::{Node, count, print};
+use crate::text::{Node, count, pretty_json, print};
 use crate::verdict::{message, reason};
 
 /// ConfigMonitors that are played at a time.
@@ -110,7 +110,7 @@ pub(crate) async fn run(access: &Access, ambassador: &Ambassador, plan: &Plan) -
     match plan.output {
         Some(Format::Json) => {
             let monitors: Vec<Value> = outlooks.iter().map(object).collect();
-            print(format_args!("{:#}\n", json!({"configMonitors": monitors, "rollouts": rollouts})))?;
+            print(pretty_json(&json!({"configMonitors": monitors, "rollouts": rollouts})))?;
         }
         None => {
             let lines = rollouts.iter().map(|workload| format!("{workload}  its own rollout replaces its pods\n"));

@@ -15,7 +15,7 @@ use crate::monitors::{Monitor, name_of};
 use crate::options::{Named, Restart, Resume};
 use crate::outcome::Failure;
 use crate::plan;
-use crate::text::{count, print};
+use crate::text::{count, print, say};
 use crate::wait::until_done;
 
 /// Tools that apply objects again and again, by their field managers.
@@ -62,9 +62,9 @@ pub(crate) async fn suspend(client: &Client, named: &Named) -> Result<(), Failur
     print(format_args!("configmonitor/{} suspended\n", named.name))?;
     let mut managers = written.metadata.managed_fields.into_iter().map(|fields| fields.manager);
     if let Some(manager) = managers.find(|manager| GITOPS.contains(&&**manager)) {
-        eprintln!(
+        say(format_args!(
             "warning: {manager} applies this ConfigMonitor, and may undo this: set spec.suspend at its source, too"
-        );
+        ));
     }
     Ok(())
 }
@@ -81,7 +81,7 @@ pub(crate) async fn resume(ambassador: &Ambassador, resume: &Resume) -> Result<(
             Ok(()) => print(format_args!("configmonitor/{name} resumed\n"))?,
             // The others are not to wait for this one.
             Err(failure) => {
-                eprintln!("error: configmonitor/{name}: {failure}");
+                say(format_args!("error: configmonitor/{name}: {failure}"));
                 failed = Some(failure);
             }
         }

@@ -1,7 +1,6 @@
 //! `status`: what a ConfigMonitor knows, does and waits for, joined with the pods that it selects.
 
 use std::collections::BTreeMap;
-use std::io::{self, IsTerminal};
 use std::time::Duration;
 
 use configmonitor_operator::kube::ServerTime;
@@ -18,30 +17,28 @@ use crate::ambassador::Ambassador;
 use crate::monitors::{Monitor, pods_of};
 use crate::options::{Format, Status};
 use crate::outcome::Failure;
-use crate::text::{Colour, Node, ago, bar, coloured, print};
+use crate::text::{Node, ago, bar, in_one_line, json, pretty_json, print, reprint, say};
 use crate::verdict::{is_true, message, reason};
 
 /// The time between two looks with `--watch`.
 const PAUSE: Duration = Duration::from_secs(2);
 /// Pods that are shown of an owner, unready ones first.
 const PODS_OF_OWNER: usize = 8;
-/// Puts the cursor at the top, and clears what is below it.
-const REDRAW: &str = "\x1b[H\x1b[J";
 
 pub(crate) async fn run(ambassador: &Ambassador, command: &Status) -> Result<(), Failure> {
     if command.all_namespaces {
         return summary(ambassador, command.output).await;
     }
-    let redraw = if command.watch && io::stdout().is_terminal() { REDRAW } else { "" };
-    print(format_args!("{redraw}{}", look(ambassador, command).await?))?;
+    let shown = look(ambassador, command).await?;
+    if !command.watch {
+        return print(shown);
+    }
+    reprint(shown)?;
     loop {
-        if !command.watch {
-            return Ok(());
-        }
         sleep(PAUSE).await;
         match look(ambassador, command).await {
-            Ok(shown) => print(format_args!("{redraw}{shown}"))?,
-            Err(Failure::Away(why)) => eprintln!("error: {why}"),
+            Ok(shown) => reprint(shown)?,
+            Err(Failure::Away(why)) => say(format_args!("error: {why}")),
             Err(failure) => return Err(failure),
         }
     }
@@ -55,7 +52,7 @@ async fn look(ambassador: &Ambassador, command: &Status) -> Result<String, Failu
         None => Monitor::all(&client).await?,
     };
     if monitors.is_empty() {
-        eprintln!("no ConfigMonitor in namespace {:?}", ambassador.namespace);
+        say(format_args!("no ConfigMonitor in namespace {:?}", ambassador.namespace));
     }
     let (mut texts, mut objects) = (Vec::new(), Vec::new());
     for monitor in &monitors {
@@ -69,7 +66,7 @@ async fn look(ambassador: &Ambassador, command: &Status) -> Result<String, Failu
         }
     }
     Ok(match command.output {
-        Some(Format::Json) => format!("{:#}\n", Value::Array(objects)),
+        Some(Format::Json) => pretty_json(&Value::Array(objects)),
         None => texts.join("\n"),
     })
 }
@@ -77,7 +74,8 @@ async fn look(ambassador: &Ambassador, command: &Status) -> Result<String, Failu
 /// Prints a line about each ConfigMonitor as the pages of the list arrive, and keeps none.
 async fn summary(ambassador: &Ambassador, output: Option<Format>) -> Result<(), Failure> {
     let line = |namespace: &str, name: &str, reason: &str, progress: &str, source: &str| {
-        print(format_args!("{namespace:<24} {name:<32} {reason:<24} {progress:<10} {source}\n"))
+        let line = format!("{namespace:<24} {name:<32} {reason:<24} {progress:<10} {source}");
+        print(in_one_line(&line) + "\n")
     };
     if output.is_none() {
         line("NAMESPACE", "NAME", "REASON", "PROGRESS", "SOURCE")?;
@@ -87,7 +85,7 @@ async fn summary(ambassador: &Ambassador, output: Option<Format>) -> Result<(), 
         let status = monitor.status.as_ref();
         let begun = status.and_then(|status| status.restart.as_ref()?.begun.as_ref());
         let next = || match output {
-            Some(Format::Json) => print(format_args!("{}\n", object(&monitor, None))),
+            Some(Format::Json) => print(json(&object(&monitor, None)) + "\n"),
             None => line(
                 &monitor.metadata.namespace,
                 &monitor.metadata.name,
@@ -135,10 +133,7 @@ fn tree(monitor: &Monitor, pods: Option<&List<Pod>>, draws_bars: bool) -> Node {
     let Some(status) = &monitor.status else {
         return Node::with(format!("ConfigMonitor/{name}  no status: the operator has not read it"), invalid);
     };
-    let ready = match (is_true(status, "Ready"), is_true(status, "Stalled")) {
-        (true, _) => coloured("Ready", Colour::Green),
-        (false, stalled) => coloured("not Ready", if stalled { Colour::Red } else { Colour::Yellow }),
-    };
+    let ready = if is_true(status, "Ready") { "Ready" } else { "not Ready" };
     let now = pods.map(|pods| pods.at);
     let mut parts = vec![Node::leaf(message(status))];
     parts.extend(invalid);

@@ -1,11 +1,15 @@
-//! Trees, times and progress bars as text.
+//! Trees, times and progress bars as text, and the way of all output: what is in it may come from anybody.
 
+use std::fmt::{self, Write as _};
 use std::io::{self, IsTerminal, Write as _};
-use std::{env, fmt};
 
 use configmonitor_operator::kube::ServerTime;
+use serde_json::Value;
 
 use crate::outcome::Failure;
+
+/// Puts the cursor at the top, and clears what is below it.
+const REDRAW: &str = "\x1b[H\x1b[J";
 
 /// A line with the lines that belong to it.
 pub(crate) struct Node {
@@ -29,7 +33,7 @@ impl Node {
     fn write(&self, f: &mut fmt::Formatter<'_>, indent: &str) -> fmt::Result {
         for (number, part) in self.parts.iter().enumerate() {
             let (branch, stem) = if number + 1 == self.parts.len() { ("└─ ", "   ") } else { ("├─ ", "│  ") };
-            writeln!(f, "{indent}{branch}{}", part.line)?;
+            writeln!(f, "{indent}{branch}{}", in_one_line(&part.line))?;
             part.write(f, &format!("{indent}{stem}"))?;
         }
         Ok(())
@@ -38,17 +42,80 @@ impl Node {
 
 impl fmt::Display for Node {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "{}", self.line)?;
+        writeln!(f, "{}", in_one_line(&self.line))?;
         self.write(f, "")
     }
 }
 
 /// Prints a text. Nobody may read it to its end.
 pub(crate) fn print(text: impl fmt::Display) -> Result<(), Failure> {
+    write(&printable(&text.to_string()))
+}
+
+/// Prints a text in place of all that a terminal shows.
+pub(crate) fn reprint(text: impl fmt::Display) -> Result<(), Failure> {
+    let redraw = if io::stdout().is_terminal() { REDRAW } else { "" };
+    write(&format!("{redraw}{}", printable(&text.to_string())))
+}
+
+/// Says something beside the output.
+pub(crate) fn say(text: impl fmt::Display) {
+    eprintln!("{}", printable(&text.to_string()));
+}
+
+/// Says what a reader of the output should know.
+pub(crate) fn note(text: &str) {
+    say(format_args!("note: {}", in_one_line(text)));
+}
+
+fn write(text: &str) -> Result<(), Failure> {
     match write!(io::stdout(), "{text}").and_then(|()| io::stdout().flush()) {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Err(Failure::Unread),
         printed => Ok(printed?),
     }
+}
+
+/// Escapes what a terminal obeys instead of showing it, and what changes the order in which it shows text.
+pub(crate) fn printable(text: &str) -> String {
+    let is_obeyed = |c: char| {
+        c != '\n' && c.is_control()
+            || matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+    };
+    let mut shown = String::with_capacity(text.len());
+    for c in text.chars() {
+        match is_obeyed(c) {
+            true => shown.extend(c.escape_default()),
+            false => shown.push(c),
+        }
+    }
+    shown
+}
+
+/// A line break in a value must not look like a line of the output.
+pub(crate) fn in_one_line(text: &str) -> String {
+    text.replace('\n', "\\n")
+}
+
+/// Returns a value as JSON that is a value of YAML, too: YAML takes further characters for line breaks.
+pub(crate) fn json(value: &Value) -> String {
+    escaped(&value.to_string())
+}
+
+/// Returns a value as JSON for a reader.
+pub(crate) fn pretty_json(value: &Value) -> String {
+    escaped(&format!("{value:#}\n"))
+}
+
+/// Escapes the characters of JSON that are not in ASCII. YAML knows no surrogates, and shows what would take two.
+fn escaped(json: &str) -> String {
+    let mut text = String::with_capacity(json.len());
+    for c in json.chars() {
+        match u32::from(c) {
+            code @ (0x7f..=0xffff) => drop(write!(text, "\\u{code:04x}")),
+            _ => text.push(c),
+        }
+    }
+    text
 }
 
 /// Returns a number of things, as text.
@@ -68,27 +135,6 @@ pub(crate) fn ago(time: ServerTime, now: Option<ServerTime>) -> String {
     }
 }
 
-/// What a word stands for.
-#[derive(Clone, Copy)]
-pub(crate) enum Colour {
-    Green,
-    Yellow,
-    Red,
-}
-
-/// Colours a word, on a terminal that wants it.
-pub(crate) fn coloured(word: &str, colour: Colour) -> String {
-    if !io::stdout().is_terminal() || env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty()) {
-        return word.to_owned();
-    }
-    let code = match colour {
-        Colour::Green => 32,
-        Colour::Yellow => 33,
-        Colour::Red => 31,
-    };
-    format!("\x1b[{code}m{word}\x1b[0m")
-}
-
 /// Draws how much of something is done.
 pub(crate) fn bar(done: usize, of: usize) -> String {
     const WIDTH: usize = 20;
@@ -105,6 +151,18 @@ mod tests {
         let inner = Node::with("b".to_owned(), [Node::leaf("c".to_owned())]);
         let tree = Node::with("a".to_owned(), [inner, Node::leaf("d".to_owned())]);
         assert_eq!(tree.to_string(), "a\n├─ b\n│  └─ c\n└─ d\n");
+    }
+
+    #[test]
+    fn nothing_that_a_terminal_obeys_and_no_line_of_its_own_comes_from_an_object() {
+        let message = "\u{1b}[2J\u{9b}31m\u{202e}\r\nReady: all is well";
+        let tree = Node::with(message.to_owned(), [Node::leaf(message.to_owned())]).to_string();
+        let shown = printable(&tree);
+        assert!(shown.contains(r"\u{1b}[2J\u{9b}31m\u{202e}\r\nReady: all is well"), "{shown}");
+        assert_eq!((shown.lines().count(), shown.contains(|c: char| c != '\n' && c.is_control())), (2, false));
+        let value = serde_json::json!({"message": message});
+        assert_eq!(printable(&json(&value)), json(&value), "JSON stays JSON");
+        assert_eq!(serde_json::from_str::<Value>(&pretty_json(&value)).unwrap(), value);
     }
 
     #[test]

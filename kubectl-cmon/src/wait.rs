@@ -9,7 +9,7 @@ use tokio::time::{Instant, sleep};
 use crate::monitors::Monitor;
 use crate::options::{Limit, Wait};
 use crate::outcome::Failure;
-use crate::text::print;
+use crate::text::{print, say};
 use crate::verdict::Verdict;
 
 /// The time between two looks.
@@ -49,7 +49,7 @@ pub(crate) async fn until_done(client: &Client, names: &[String], limit: &Limit)
                 Verdict::Stalled(why) => return Err(Failure::Stalled(about(&why))),
                 Verdict::Held(why) => return Err(Failure::Held(about(&why))),
                 Verdict::NotYet(why) if why != *said => {
-                    eprintln!("{}", about(&why));
+                    say(about(&why));
                     *said = why;
                 }
                 Verdict::NotYet(_) => {}

@@ -16,7 +16,7 @@ use crate::outcome::Failure;
 use crate::plan::look_ahead;
 use crate::shadow::Premise;
 use crate::status::{cause, named};
-use crate::text::{Node, ago, print};
+use crate::text::{Node, ago, pretty_json, print};
 use crate::verdict::{message, reason};
 
 #[derive(Deserialize)]
@@ -79,10 +79,7 @@ pub(crate) async fn run(ambassador: &Ambassador, why: &Why) -> Result<(), Failur
         nodes.push(Node::with(format!("ConfigMonitor/{of}"), restarts.into_iter().chain(next).map(Node::leaf)));
     }
     if why.output == Some(Format::Json) {
-        return print(format_args!(
-            "{:#}\n",
-            json!({"pod": name, "exists": created.is_some(), "configMonitors": objects})
-        ));
+        return print(pretty_json(&json!({"pod": name, "exists": created.is_some(), "configMonitors": objects})));
     }
     if nodes.is_empty() {
         nodes.push(Node::leaf("no ConfigMonitor selects it".to_owned()));

@@ -11,6 +11,7 @@ use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context, ensure};
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use testenv::fixture::{APP, NAME};
 use testenv::pages::{Section, Step};
@@ -214,7 +215,10 @@ async fn what_is_created_for_a_workload_is_what_the_operator_takes() {
     ns.config_map(NAME, "one").await;
     let env = json!([{"name": "A", "valueFrom": {"configMapKeyRef": {"name": NAME, "key": "key"}}}]);
     let secret = json!([{"secretRef": {"name": "token"}}]);
-    let pod = json!({"containers": [{"name": "app", "image": "app", "env": env, "envFrom": secret}]});
+    let mut pod = json!({"containers": [{"name": "app", "image": "app", "env": env, "envFrom": secret}]});
+    // The API server takes it.
+    let stolen = "x\n---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: stolen}\n#";
+    pod["volumes"] = json!([{"name": "v", "secret": {"secretName": stolen}}]);
     let labels = json!({"app": NAME});
     let template = json!({"metadata": {"labels": labels}, "spec": pod});
     let spec = json!({"replicas": 2, "selector": {"matchLabels": labels}, "template": template});
@@ -231,10 +235,14 @@ spec:
   podSelector: {\"app\":\"frontend\"}
   maxUnavailable: \"25%\"
   maxSurge: \"25%\"
-# maxSurge needs an operator with the rights of deploy/surge.
-# It also refers to Secrets, which --secrets adds: token
 ";
     assert_eq!(created.out, expected, "{created:?}");
+    let notes = format!(
+        "note: maxSurge needs an operator with the rights of deploy/surge\n\
+         note: it also refers to Secrets, which --secrets adds: token, {}\n",
+        stolen.replace('\n', "\\n")
+    );
+    assert_eq!(created.err, notes);
     let dir = RunDir::create().unwrap();
     let file = dir.path().join("created.yml");
     fs::write(&file, created.out).unwrap();
@@ -445,7 +453,7 @@ fn program(file: &Path, script: &str) {
 
 /// The program of the kubeconfig that gives the credentials asks the user for a word.
 #[tokio::test]
-async fn on_a_terminal_credentials_may_be_asked_for_and_words_have_colours() {
+async fn on_a_terminal_credentials_may_be_asked_for() {
     let ns = TestNamespace::with_pods(1).await;
     let _operator = ns.operator().await;
     ns.monitor(NAME, json!({})).await;
@@ -475,9 +483,9 @@ async fn on_a_terminal_credentials_may_be_asked_for_and_words_have_colours() {
             &words.join(" "),
         ]);
         on_terminal.envs(called.get_envs().filter_map(|(name, value)| Some((name, value?))));
-        let ended = output(on_terminal.env("KUBECONFIG", &file).env_remove("NO_COLOR")).await.unwrap();
+        let ended = output(on_terminal.env("KUBECONFIG", &file)).await.unwrap();
         let text = String::from_utf8_lossy(&ended.stdout);
-        let is_shown = text.contains("\x1b[32mReady\x1b[0m: UpToDate");
+        let is_shown = text.contains("Ready: UpToDate");
         assert_eq!((text.contains("Word: "), is_shown, ended.status.success()), (true, is_let_in, is_let_in), "{text}");
     }
 }
@@ -552,31 +560,41 @@ async fn the_cause_of_each_mistake_is_found_by_one_command() {
 }
 
 #[tokio::test]
-async fn the_proxy_is_the_callers_alone_and_ends_with_the_plugin() {
+async fn the_proxy_is_the_callers_alone_and_ends_with_the_plugin_however_that_ends() {
     let ns = TestNamespace::with_pods(0).await;
-    let dir = RunDir::create().unwrap();
-    let mut command = command(&ns, "status --watch").await;
-    command.env("TMPDIR", dir.path());
-    let mut plugin = Process::start(&command, &dir.path().join("log")).unwrap();
-    let socket = eventually("a proxy listens", DEADLINE, async || {
-        let folders = fs::read_dir(dir.path())?.filter_map(|entry| Some(entry.ok()?.path()));
-        let sockets = folders.map(|folder| folder.join("proxy")).find(|socket| socket.exists());
-        sockets.context("no socket")
-    })
-    .await
-    .unwrap();
-    let folder = fs::metadata(socket.parent().unwrap()).unwrap();
-    let mut connection = UnixStream::connect(&socket).unwrap();
-    assert!(fs::metadata(&socket).unwrap().file_type().is_socket());
-    assert_eq!(folder.permissions().mode() & 0o777, 0o700);
-    plugin.terminate(DEADLINE).await.unwrap();
-    // The proxy has ended, or it would wait for a request.
-    connection.set_read_timeout(Some(DEADLINE)).unwrap();
-    assert!(!matches!(connection.read(&mut [0]), Err(error) if error.kind() == ErrorKind::WouldBlock));
-    eventually("nothing is left", DEADLINE, async || {
-        ensure!(!socket.parent().unwrap().exists(), "the folder is left");
-        Ok(())
-    })
-    .await
-    .unwrap();
+    for is_killed in [false, true] {
+        let dir = RunDir::create().unwrap();
+        let mut command = command(&ns, "status --watch").await;
+        command.env("TMPDIR", dir.path());
+        let mut plugin = Process::start(&command, &dir.path().join("log")).unwrap();
+        let socket = eventually("a proxy listens", DEADLINE, async || {
+            let folders = fs::read_dir(dir.path())?.filter_map(|entry| Some(entry.ok()?.path()));
+            let sockets = folders.map(|folder| folder.join("proxy")).find(|socket| socket.exists());
+            sockets.context("no socket")
+        })
+        .await
+        .unwrap();
+        let folder = fs::metadata(socket.parent().unwrap()).unwrap();
+        let mut connection = UnixStream::connect(&socket).unwrap();
+        assert!(fs::metadata(&socket).unwrap().file_type().is_socket());
+        assert_eq!(folder.permissions().mode() & 0o777, 0o700);
+        match is_killed {
+            // Only itself, and not its group.
+            true => {
+                let id = Pid::from_raw(plugin.id().cast_signed()).unwrap();
+                kill_process(id, Signal::KILL).unwrap();
+                plugin.wait(DEADLINE).await.unwrap();
+            }
+            false => _ = plugin.terminate(DEADLINE).await.unwrap(),
+        }
+        // The proxy has ended, or it would wait for a request.
+        connection.set_read_timeout(Some(DEADLINE)).unwrap();
+        assert!(!matches!(connection.read(&mut [0]), Err(error) if error.kind() == ErrorKind::WouldBlock));
+        eventually("no folder is left but of a plugin that was killed", DEADLINE, async || {
+            ensure!(is_killed || !socket.parent().unwrap().exists(), "the folder is left");
+            Ok(())
+        })
+        .await
+        .unwrap();
+    }
 }
