@@ -80,7 +80,7 @@ struct SelectedPods {
     listing: Arc<Found>,
     /// When the last list began.
     listed: Option<Instant>,
-    /// When the pods must be listed anew, because a source is gone: pods may have ceased to refer to it.
+    /// When the pods must be listed anew, because pods may have ceased to refer to a source: it is gone, or a pod is.
     relist_at: Option<Instant>,
     /// Whether that list is not complete yet.
     is_awaited: bool,
@@ -89,8 +89,8 @@ struct SelectedPods {
     monitors: Vec<Uid>,
 }
 
-/// Pods are listed anew this long after a source is gone, when those that are replaced terminate, and no more often than
-/// this.
+/// Pods are listed anew this long after a source or a pod is gone, when those that are replaced terminate, and no more often
+/// than this.
 const RELIST_AFTER: Duration = Duration::from_secs(1);
 const RELIST_PAUSE: Duration = Duration::from_secs(10);
 
@@ -217,7 +217,11 @@ impl Index {
             Event::Applied(Ok(WholePod { pod, spec, .. })) => {
                 pods.found.as_mut().is_some_and(|found| Found::see(found, &pod, spec.as_deref(), own_pod))
             }
-            // What a pod has referred to stays known for a while.
+            // What a pod has referred to stays known for a while, unless others wait for its places.
+            Event::Deleted(_) if pods.found.as_ref().is_some_and(|found| found.is_crowded()) => {
+                pods.relist_soon(now);
+                false
+            }
             Event::Deleted(_) | Event::Listed(Err(_)) | Event::Applied(Err(_)) => false,
         };
         let monitors = if is_news { pods.monitors.clone() } else { Vec::new() };
@@ -465,8 +469,7 @@ impl Index {
             .filter(|monitor| is_gone && !monitor.sources[..monitor.named].contains(source));
         for discovering in discovering.filter_map(|monitor| monitor.discovering.as_ref()) {
             if let Some(pods) = self.pods.get_mut(&discovering.selector) {
-                let earliest = pods.listed.map(|listed| listed + RELIST_PAUSE);
-                pods.relist_at = pods.relist_at.or_else(|| earliest.max(Some(now + RELIST_AFTER)));
+                pods.relist_soon(now);
                 pods.is_awaited = true;
             }
         }
@@ -495,6 +498,13 @@ impl Index {
         let no_secrets = self.no_secrets.clone().filter(|_| discovering.is_some());
         let is_stopped = false;
         Some(Latest { is_stopped, generation, baselined, request, listed, sources, found, awaits_pods, no_secrets })
+    }
+}
+
+impl SelectedPods {
+    fn relist_soon(&mut self, now: Instant) {
+        let earliest = self.listed.map(|listed| listed + RELIST_PAUSE);
+        self.relist_at = self.relist_at.or_else(|| earliest.max(Some(now + RELIST_AFTER)));
     }
 }
 

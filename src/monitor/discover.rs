@@ -10,9 +10,9 @@ use super::content::Kind;
 use super::restart::plan::{exempt_by, references};
 use super::source::{Keys, Origin, Source, SourceName};
 use super::spec::{Policy, UnmanagedPods};
-use crate::kube::Uid;
 use crate::kube::names::is_dns_subdomain;
 use crate::kube::references::Referred;
+use crate::kube::{ServerTime, Uid};
 use crate::monitor::pod::Pod;
 
 /// The maximum number of sources of a ConfigMonitor.
@@ -67,8 +67,10 @@ pub(crate) struct Found {
 }
 
 /// Which pods refer to an object.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 struct By {
+    /// When the first of them was created. One that comes later takes no place from it.
+    since: ServerTime,
     managed: Option<Use>,
     /// Those that restarts leave alone unless `unmanagedPods` is `Delete`.
     unmanaged: Option<Use>,
@@ -153,6 +155,11 @@ impl Found {
         Self { selector, excluded, ..Self::default() }
     }
 
+    /// Returns whether an object may wait for the place of another one.
+    pub(crate) fn is_crowded(&self) -> bool {
+        self.objects.len() >= MAX_SOURCES
+    }
+
     pub(crate) fn emptied(&self) -> Self {
         let empty = Self::new(Arc::clone(&self.selector), Arc::clone(&self.excluded));
         Self { why_rarely: self.why_rarely.clone(), ..empty }
@@ -180,15 +187,23 @@ impl Found {
             }
             let new = Use::of(&referred);
             let both = known.map(|known| known.and(&new));
-            let mut by = before.cloned().unwrap_or_default();
+            let unknown = By { since: pod.created, managed: None, unmanaged: None };
+            let mut by = before.cloned().unwrap_or(unknown);
+            by.since = by.since.min(pod.created);
             *(if is_managed { &mut by.managed } else { &mut by.unmanaged }) = both.or(Some(new));
-            let of_its_kind = || found.objects.keys().filter(|known| known.kind == object.kind).count();
-            if before.is_some() || of_its_kind() < MAX_FOUND {
-                Arc::make_mut(found).objects.insert(object, by);
-            } else if !found.surplus.contains_key(&object.kind) {
-                Arc::make_mut(found).surplus.insert(object.kind, object);
-            } else {
+            // What older pods refer to keeps its place.
+            let of_its_kind = || found.objects.iter().filter(|(known, _)| known.kind == object.kind);
+            let is_full = before.is_none() && of_its_kind().count() >= MAX_FOUND;
+            let last = || of_its_kind().max_by_key(|(_, by)| by.since).filter(|(_, last)| last.since > by.since);
+            let left_out = is_full.then(|| last().map_or(&object, |(last, _)| last).clone());
+            if left_out.as_ref() == Some(&object) && found.surplus.contains_key(&object.kind) {
                 continue;
+            }
+            let known = Arc::make_mut(found);
+            known.objects.insert(object, by);
+            if let Some(left_out) = left_out {
+                known.objects.remove(&left_out);
+                known.surplus.entry(left_out.kind).or_insert(left_out);
             }
             is_news = true;
         }
@@ -204,7 +219,8 @@ impl Policy {
     }
 
     /// Returns the objects that are sources beside those that the spec names, ordered by name, and the first one for which
-    /// there is no room: first come those in the status, which have been found before.
+    /// there is no room. First come those in the status, which have been found before, then those of the oldest pods, and
+    /// last what no pod refers to any more.
     pub(crate) fn discovered<'a>(
         &self,
         found: &'a Found,
@@ -215,16 +231,22 @@ impl Policy {
         let accepts = |object: &SourceName| {
             discover.accepts(object) && !named.contains(object) && !found.excluded.contains(&object.name)
         };
+        let by = |object: &SourceName| {
+            let by = found.objects.get(object)?;
+            by.of_those(self.unmanaged_pods).next().map(|_| by.since)
+        };
         let known: BTreeSet<&SourceName> = known.into_iter().filter(|object| accepts(object)).collect();
-        let is_referred = |by: &By| by.of_those(self.unmanaged_pods).next().is_some();
-        let is_new =
-            |(object, by): &(&'a SourceName, &By)| !known.contains(object) && accepts(object) && is_referred(by);
-        let new = found.objects.iter().filter(is_new).map(|(object, _)| object);
-        let mut each = known.iter().copied().chain(new);
+        // Pods may refer to what had no room.
+        let is_referred = |object: &SourceName| by(object).is_some() || found.surplus.contains_key(&object.kind);
+        let (known, unreferred): (BTreeSet<_>, BTreeSet<_>) = known.into_iter().partition(|object| is_referred(object));
+        let new = found.objects.keys().filter(|object| !known.contains(object) && accepts(object));
+        let mut new: Vec<_> = new.filter_map(|object| Some((by(object)?, object))).collect();
+        new.sort();
+        let mut each = known.into_iter().chain(new.into_iter().map(|(_, object)| object)).chain(unreferred);
         let room = MAX_SOURCES.saturating_sub(named.len());
         let mut sources: Vec<&SourceName> = each.by_ref().take(room).collect();
         let more = || found.surplus.iter().find(|(kind, _)| discover.kinds.contains(kind));
-        let surplus = each.next().or_else(|| more().map(|(_, object)| object));
+        let surplus = each.find(|object| is_referred(object)).or_else(|| more().map(|(_, object)| object));
         // The order must not depend on which of them are known.
         sources.sort();
         (sources, surplus)
@@ -421,5 +443,28 @@ mod tests {
         let mut secrets = policy(r#""discover":{"kinds":["Secret"]}"#);
         secrets.discover(&found, [], true);
         assert_eq!((secrets.sources.len(), secrets.surplus), (0, None));
+    }
+
+    /// One pod may refer to more objects than there are places.
+    #[test]
+    fn what_older_pods_refer_to_has_a_place_and_what_no_pod_refers_to_gives_its_place() {
+        let junk: Vec<String> = (0..MAX_FOUND + 9).map(|number| format!("a{number:03}")).collect();
+        let junk: Vec<&str> = junk.iter().map(|name| &**name).collect();
+        let old = pod(Some("ReplicaSet"));
+        let young = Pod { created: old.created.plus(std::time::Duration::from_secs(60)), ..old.clone() };
+        let mut all = found(&[]);
+        Found::see(&mut all, &young, Some(&refers(&junk, false)), None);
+        assert!(Found::see(&mut all, &old, Some(&refers(&["real"], false)), None));
+        assert!(!Found::see(&mut all, &young, Some(&refers(&junk, false)), None), "nothing is new");
+        assert_eq!(all.objects.len(), MAX_FOUND);
+        let has_real = |found: &Found, known: &[&str]| {
+            let sources = sources(policy(r#""discover":{}"#), found, known);
+            (sources.len(), sources.contains(&"real Referred".to_owned()))
+        };
+        assert_eq!(has_real(&all, &[]), (MAX_SOURCES, true));
+        assert_eq!(has_real(&all, &junk[..MAX_SOURCES]), (MAX_SOURCES, false), "what is known stays");
+        let mut left = found(&[]);
+        Found::see(&mut left, &old, Some(&refers(&["real"], false)), None);
+        assert_eq!(has_real(&left, &junk[..MAX_SOURCES]), (MAX_SOURCES, true));
     }
 }

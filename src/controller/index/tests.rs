@@ -462,6 +462,24 @@ fn pods_are_listed_anew_some_time_after_a_discovered_source_is_gone() {
     }
 }
 
+/// What the pod has referred to may be in the way of others.
+#[test]
+fn pods_are_listed_anew_once_a_pod_is_gone_if_its_sources_take_all_places() {
+    let (start, selector): (_, Arc<str>) = (Instant::now(), "app=web".into());
+    for (count, due) in [(127, None), (128, Some(start + RELIST_PAUSE))] {
+        let mut index = Index::default();
+        index.handle_monitor(Event::Applied(Ok(discovering("m", 1))));
+        index.handle_pods(&selector, Event::Reset, None, start);
+        index.handle_pods(&selector, Event::Synced, None, start);
+        let names: Vec<String> = (0..count).map(|number| format!("n{number}")).collect();
+        let pod = referring(&names.iter().map(|name| &**name).collect::<Vec<_>>());
+        let Event::Applied(Ok(gone)) = pod.clone() else { panic!("another event") };
+        index.handle_pods(&selector, pod, None, start);
+        index.handle_pods(&selector, Event::Deleted(Ok(gone)), None, start);
+        assert_eq!(index.relist_due(), due, "{count} sources");
+    }
+}
+
 #[test]
 fn a_right_on_pods_or_secrets_that_is_missing_is_told_to_those_that_discover() {
     let mut index = index(&[("other", "a")]);
