@@ -30,7 +30,7 @@ use crate::kube::names::is_dns_subdomain;
 use crate::kube::objects::{Labels, REPLICA_SETS};
 use crate::kube::{PODS, ServerTime};
 use crate::monitor::handover::{Claim, Fate, fate};
-use crate::monitor::pod::{Pod, SELECTS_HANDED_OVER, WholePod};
+use crate::monitor::pod::{LabelledPod, Pod, SELECTS_HANDED_OVER, WholePod};
 use crate::monitor::restart::plan::referred;
 use crate::monitor::restart::surge::{give_back, go_first};
 use crate::monitor::source::SourceName;
@@ -143,37 +143,44 @@ async fn look_after(shared: &Shared, client: &Client) {
 
 /// Deletes or gives back the pods that no restart holds. Returns whether some are left. A failure at one pod keeps none of
 /// the others.
+///
+/// Whoever may label pods may label many, and write much into them. So of all that are listed only names are kept, and those
+/// that have to wait for the next look do not always wait.
 async fn settle(shared: &Shared, client: &Client) -> Result<bool, Error> {
     let labels = Some(SELECTS_HANDED_OVER.to_owned());
     let selection = Selection { resource: PODS, labels, fields: None, metadata_only: false };
-    // Whoever may label pods may label many, and write much into them.
-    let keep = |WholePod { pod, labels, spec }: WholePod| {
-        let is_own = shared.settings.own_pod.as_ref() == Some(&pod.uid);
-        let is_one = pod.handed_over.is_some() && pod.gone_by.is_none() && !is_own;
-        is_one.then(|| HandedOverPod { pod, labels: labels.up_to(MAX_LABELS), referred: few_referred(spec.as_deref()) })
-    };
-    let mut pods: Vec<HandedOverPod> = client.list(&selection, None, keep).await?.items.into_iter().flatten().collect();
-    // Those that cannot go yet do not keep the others from their turn.
-    fastrand::shuffle(&mut pods);
-    let (mut monitors, mut failure, mut oldest) = (BTreeMap::new(), None, None);
-    let (mut left, mut tried) = (pods.len(), 0);
-    for of in &pods {
-        oldest = oldest.into_iter().chain([of.since()]).min();
-        let (name, ..) = of.by();
-        if tried >= MOST_AT_ONCE || (monitors.len() >= MOST_AT_ONCE && !monitors.contains_key(name)) {
-            continue;
+    let is_own = |pod: &Pod| shared.settings.own_pod.as_ref() == Some(&pod.uid);
+    let is_one = |pod: &Pod| pod.handed_over.is_some() && pod.gone_by.is_none() && !is_own(pod);
+    let (mut names, mut left, mut oldest) = (BTreeSet::<Box<str>>::new(), 0, None);
+    let count = |LabelledPod { pod, .. }: LabelledPod| {
+        if is_one(&pod) {
+            left += 1;
+            oldest = oldest.into_iter().chain([since(&pod)]).min();
+            names.insert(by(&pod).monitor.into());
         }
-        let settled = async {
-            if !monitors.contains_key(name) {
-                monitors.insert(name, monitor(client, name).await?);
-            }
-            if of.claim(monitors.get(name).and_then(Option::as_ref)) == Claim::Held {
-                return Ok(false);
-            }
-            tried += 1;
-            settle_one(client, of).await
-        };
-        match settled.await {
+    };
+    client.list(&selection, None, count).await?;
+    let (mut monitors, mut failure) = (BTreeMap::new(), None);
+    for name in fastrand::choose_multiple(names, MOST_AT_ONCE) {
+        match monitor(client, &name).await {
+            Ok(monitor) => drop(monitors.insert(name, monitor)),
+            Err(error) if error.cause == Cause::Stopped => return Err(error),
+            Err(error) => failure = Some(error),
+        }
+    }
+    let mut free = Sample { kept: Vec::new(), offered: 0 };
+    let choose = |WholePod { pod, labels, spec }: WholePod| {
+        let Some(monitor) = monitors.get(by(&pod).monitor).filter(|_| is_one(&pod)) else { return };
+        let of = HandedOverPod { pod, labels: labels.up_to(MAX_LABELS), referred: few_referred(spec.as_deref()) };
+        if of.claim(monitor.as_ref()) != Claim::Held {
+            free.offer(of);
+        }
+    };
+    if !monitors.is_empty() {
+        client.list(&selection, None, choose).await?;
+    }
+    for of in &free.kept {
+        match settle_one(client, of).await {
             Ok(is_settled) => left -= usize::from(is_settled),
             Err(error) if error.cause == Cause::Stopped => return Err(error),
             Err(error) => failure = Some(error),
@@ -195,24 +202,47 @@ struct HandedOverPod {
     referred: Option<BTreeSet<SourceName>>,
 }
 
+/// Some of many, each with the same chance.
+struct Sample<T> {
+    kept: Vec<T>,
+    offered: usize,
+}
+
+impl<T> Sample<T> {
+    fn offer(&mut self, item: T) {
+        self.offered += 1;
+        if self.kept.len() < MOST_AT_ONCE {
+            self.kept.push(item);
+        } else if let Some(place) = self.kept.get_mut(fastrand::usize(..self.offered)) {
+            *place = item;
+        }
+    }
+}
+
+/// What has handed a pod over, as the pod says.
+struct By<'a> {
+    monitor: &'a str,
+    uid: &'a str,
+    restart: &'a str,
+    at: &'a str,
+}
+
+fn by(pod: &Pod) -> By<'_> {
+    let by = pod.handed_over.as_deref().map_or("", |handed_over| &handed_over.by);
+    let (monitor, rest) = by.split_once('/').unwrap_or_default();
+    let (uid, rest) = rest.split_once('/').unwrap_or_default();
+    let (restart, at) = rest.rsplit_once('/').unwrap_or_default();
+    By { monitor, uid, restart, at }
+}
+
+fn since(pod: &Pod) -> ServerTime {
+    by(pod).at.parse().map_or(pod.created, |at: ServerTime| at.max(pod.created))
+}
+
 impl HandedOverPod {
-    /// Returns what has handed the pod over: the name and the UID of the ConfigMonitor, its restart, and when.
-    fn by(&self) -> (&str, &str, &str, &str) {
-        let by = self.pod.handed_over.as_deref().map_or("", |handed_over| &handed_over.by);
-        let (name, rest) = by.split_once('/').unwrap_or_default();
-        let (uid, rest) = rest.split_once('/').unwrap_or_default();
-        let (restart, at) = rest.rsplit_once('/').unwrap_or_default();
-        (name, uid, restart, at)
-    }
-
     fn claim(&self, found: Option<&ConfigMonitor>) -> Claim {
-        let (_, uid, restart, _) = self.by();
+        let By { uid, restart, .. } = by(&self.pod);
         Claim::of(found, (uid, restart), (&self.labels.to_map(), self.referred.as_ref(), self.pod.created))
-    }
-
-    fn since(&self) -> ServerTime {
-        let (.., at) = self.by();
-        at.parse().map_or(self.pod.created, |at: ServerTime| at.max(self.pod.created))
     }
 }
 
@@ -232,7 +262,7 @@ async fn settle_one(client: &Client, of: &HandedOverPod) -> Result<bool, Error> 
     let pod = &of.pod;
     let Some(to) = pod.handed_over.as_ref().map(|of| &of.to) else { return Ok(false) };
     let permit = client.deletion_permit().await?;
-    let monitor = monitor(client, of.by().0).await?;
+    let monitor = monitor(client, by(pod).monitor).await?;
     let claim = of.claim(monitor.as_ref());
     if claim == Claim::Held {
         return Ok(false);
@@ -247,7 +277,7 @@ async fn settle_one(client: &Client, of: &HandedOverPod) -> Result<bool, Error> 
         None => 0,
     };
     let min_ready = policy.as_ref().map_or(Duration::ZERO, |policy| policy.min_ready);
-    let done = match fate((pod, of.since()), claim, &deployment, of_set, (min_ready, client.server_now())) {
+    let done = match fate((pod, since(pod)), claim, &deployment, of_set, (min_ready, client.server_now())) {
         Fate::Stay => return Ok(false),
         Fate::Delete => {
             // Another process may have given it back meanwhile.
@@ -260,7 +290,7 @@ async fn settle_one(client: &Client, of: &HandedOverPod) -> Result<bool, Error> 
         }
         Fate::GiveBack(first) => {
             let Some(patch) = give_back(pod) else { return Ok(false) };
-            for other in first.iter().filter(|other| !other.goes_first) {
+            for other in &first {
                 match client.patch_pod::<IgnoredAny>(&permit, &other.name, &go_first(other)).await {
                     Ok(_) => {}
                     Err(error) if error.cause.is_not_found() => {}
@@ -293,6 +323,18 @@ mod tests {
         handovers.leave_alone();
         assert!(handovers.ring(&operator).is_some() && handovers.end(&second));
         assert!(handovers.ring(&operator).is_none(), "the second one did not end the third");
+    }
+
+    #[test]
+    fn of_many_pods_a_few_are_kept_and_each_has_its_chance() {
+        let mut seen = BTreeSet::new();
+        for _ in 0..1000 {
+            let mut sample = Sample { kept: Vec::new(), offered: 0 };
+            (0..100).for_each(|number| sample.offer(number));
+            assert_eq!(sample.kept.len(), MOST_AT_ONCE);
+            seen.extend(sample.kept);
+        }
+        assert_eq!(seen.len(), 100);
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! What becomes of a pod that is handed over: its restart deletes it, or it is given back.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +11,7 @@ use super::restart::surge::DeploymentState;
 use super::restart::{SKEW, SLACK, is_available};
 use super::source::SourceName;
 use super::spec::{PodScope, Policy};
-use super::status::{Change, Status};
+use super::status::{Change, Restart, Status};
 use crate::kube::ServerTime;
 use crate::monitor::pod::Pod;
 
@@ -23,7 +24,7 @@ pub(crate) enum Claim {
     Over,
     /// The content is back to that of the pod. Pods created since then may have read other content.
     Reverted(ServerTime),
-    /// There is no such ConfigMonitor, or it does not select the pod any more.
+    /// There is no such ConfigMonitor, it does not select the pod any more, or it knows of no such restart.
     None,
 }
 
@@ -32,13 +33,13 @@ pub(crate) enum Claim {
 pub(crate) enum Fate {
     Stay,
     Delete,
-    /// Give it back. If too many pods are left then, these go first.
+    /// Give it back. If its ReplicaSet has too many pods then, these ready ones are to go, not others.
     GiveBack(Vec<Arc<Pod>>),
 }
 
 impl Claim {
     /// Returns the claim on a pod with these labels and references, created at this time, of the ConfigMonitor with this
-    /// UID, which has handed it over in this restart. `found` has its name.
+    /// UID, which has handed it over in this restart, as annotations of the pod say. `found` has its name.
     pub(crate) fn of(
         found: Option<&ConfigMonitor>,
         (uid, identity): (&str, &str),
@@ -48,10 +49,16 @@ impl Claim {
         let status = monitor.status.as_deref().map_or(Ok(Status::default()), |text| serde_json::from_str(text.get()));
         // Somebody must mend what cannot be read. Until then the pod serves.
         let (Ok(policy), Ok(status)) = (Policy::of(monitor.spec.as_deref()), status) else { return Self::Held };
+        let is_of = |restart: &Restart| {
+            let of_changes = restart.changes.iter().map(|change| change.observed_at);
+            let of_request = restart.request.iter().map(|request| request.observed_at);
+            of_changes.chain(of_request).any(|observed_at| created <= observed_at.plus(SKEW))
+        };
         match status.restart.as_deref() {
             _ if !policy.selector.matches(labels) => Self::None,
             _ if policy.suspend => Self::Held,
-            Some(restart) if restart.identity().as_deref() == Some(identity) => Self::Held,
+            // It replaces no pod that is younger, whatever annotations say.
+            Some(restart) if restart.identity().as_deref() == Some(identity) && is_of(restart) => Self::Held,
             Some(restart) => {
                 let scope_of = |change: &Change| match restart.begun {
                     Some(_) => change.pod_scope,
@@ -74,13 +81,20 @@ impl Claim {
                     _ => Self::Over,
                 }
             }
-            None => Self::Over,
+            None if status.history.iter().any(|entry| identity.starts_with(&format!("{}/", entry.started_at))) => {
+                Self::Over
+            }
+            // Somebody has made the operator forget it: the pods count as having the content as of now.
+            None => Self::None,
         }
     }
 }
 
 /// Decides about a pod, by all pods of its Deployment and the desired replicas of its ReplicaSet, 0 if that is gone. A pod
 /// is available once it has been ready for `min_ready`, or for what the Deployment says if that is longer.
+///
+/// It is given back only if its ReplicaSet then desires it. A Deployment that is rolling out may lower its ReplicaSets at any
+/// moment, and by one more for each pod that one of them has beyond what it desires. (deployment/rolling.go)
 pub(crate) fn fate(
     (pod, handed_over_at): (&Pod, ServerTime),
     claim: Claim,
@@ -88,27 +102,32 @@ pub(crate) fn fate(
     of_set: usize,
     (min_ready, now): (Duration, ServerTime),
 ) -> Fate {
-    let DeploymentState { desired, may_surge, .. } = *deployment;
     let min_ready = min_ready.max(deployment.min_ready);
     let is_available = |pod: &Arc<Pod>| is_available(pod, min_ready, now);
     let own = || deployment.others.iter().filter(|other| other.handed_over.is_none() && other.is_present());
-    let is_enough = own().filter(|other| is_available(other)).count() >= desired;
-    let younger = |since: ServerTime| {
-        let its = own().filter(|other| other.controller == pod.controller);
-        its.filter(move |other| other.created >= since.minus(SLACK)).cloned()
-    };
+    let is_enough = own().filter(|other| is_available(other)).count() >= deployment.desired;
+    // Its successors are to go: those that may have read other content, all, or those that are unproven.
+    let since = if let Claim::Reverted(since) = claim { since } else { handed_over_at };
+    let is_to_go =
+        |other: &Arc<Pod>| other.created >= since.minus(SLACK) && !(claim == Claim::Over && is_available(other));
     // A ReplicaSet asks whether pods are ready, and not for how long.
-    let unproven = || younger(handed_over_at).filter(|other| !is_available(other)).collect();
+    let of_its_set = own().filter(|other| other.controller == pod.controller);
+    let (ready, unready): (Vec<_>, Vec<_>) = of_its_set.partition(|other| other.ready_since.is_some());
+    let (mut to_go, stay): (Vec<_>, Vec<_>) = ready.into_iter().cloned().partition(is_to_go);
     match claim {
         Claim::Held => Fate::Stay,
-        // The Deployment's owner does not want two at once.
-        _ if pod.finished || !may_surge => Fate::Delete,
-        // Its ReplicaSet would delete it, or the garbage collector.
-        _ if of_set == 0 && is_enough => Fate::Delete,
-        _ if of_set == 0 => Fate::Stay,
+        _ if pod.finished => Fate::Delete,
         Claim::Over if is_enough => Fate::Delete,
-        Claim::Reverted(since) => Fate::GiveBack(younger(since).collect()),
-        Claim::Over | Claim::None => Fate::GiveBack(unproven()),
+        _ if !deployment.is_rolling && stay.len() < of_set => {
+            let too_many = (stay.len() + to_go.len() + unready.len() + 1).saturating_sub(of_set);
+            to_go.sort_by_key(|other| (!other.has_cost, Reverse(other.created)));
+            to_go.truncate(too_many.saturating_sub(unready.len()));
+            // The cost of somebody else stays as it is.
+            to_go.retain(|other| !other.has_cost);
+            Fate::GiveBack(to_go)
+        }
+        _ if is_enough => Fate::Delete,
+        _ => Fate::Stay,
     }
 }
 
@@ -168,7 +187,13 @@ mod tests {
             claim(&spec, &referring, &before)
         };
         assert_eq!((both(true, true), both(false, true)), (Claim::Reverted(at(50)), Claim::Held));
-        assert_eq!(claim(&spec, &json!({}), &own), Claim::Over);
+        let mut forged = restart(false, true);
+        forged["restart"]["sources"][0]["observedAt"] = json!("1970-01-01T00:00:29Z");
+        assert_eq!(claim(&spec, &forged, &own), Claim::Over, "it is younger than the restart");
+        let entry =
+            json!({ "startedAt": BEGAN, "completedAt": BEGAN, "result": "Completed", "pods": 1, "replaced": 1 });
+        assert_eq!(claim(&spec, &json!({"history": [entry]}), &own), Claim::Over);
+        assert_eq!(claim(&spec, &json!({}), &own), Claim::None, "the status has been wiped");
         let others = json!({ "configMap": "c", "podSelector": { "app": "api" } });
         assert_eq!(claim(&others, &restart(false, true), &own), Claim::None);
         let suspended = json!({ "configMap": "c", "podSelector": { "app": "web" }, "suspend": true });
@@ -200,40 +225,44 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_that_nobody_holds_is_given_back_or_deleted_and_never_while_too_few_others_are_available() {
+    fn a_pod_that_nobody_holds_is_given_back_only_if_its_set_desires_it_and_deleted_only_if_enough_others_are_available()
+     {
         let handed_over = HandedOver { to: owner("Deployment"), by: "m/u/x".into() };
         let old = Pod {
             controller: Some(owner("ReplicaSet")),
             handed_over: Some(Arc::new(handed_over)),
             ..Pod::named("old")
         };
-        let fate = |claim, available, of_set| {
-            fate((&old, at(100)), claim, &deployment(available), of_set, (Duration::ZERO, at(200)))
+        let of = |claim, deployment: &DeploymentState, of_set| {
+            fate((&old, at(100)), claim, deployment, of_set, (Duration::ZERO, at(200)))
         };
-        assert_eq!(fate(Claim::Held, 2, 2), Fate::Stay);
-        assert_eq!(fate(Claim::Over, 2, 2), Fate::Delete);
-        let given_back = |fate: Fate| match fate {
+        let fate = |claim, available, of_set| of(claim, &deployment(available), of_set);
+        assert_eq!([Claim::Held, Claim::Over].map(|claim| fate(claim, 2, 2)), [Fate::Stay, Fate::Delete]);
+        let first = |fate: Fate| match fate {
             Fate::GiveBack(first) => first.iter().map(|pod| pod.name.to_string()).collect::<Vec<_>>(),
             other => panic!("{other:?}"),
         };
-        assert_eq!(given_back(fate(Claim::Over, 1, 2)), ["web-1"], "it is not ready");
+        assert_eq!(first(fate(Claim::Over, 1, 2)), [""; 0], "its set deletes the one that is not ready");
         let unproven =
             super::fate((&old, at(100)), Claim::Over, &deployment(2), 2, (Duration::from_secs(300), at(200)));
-        assert_eq!(given_back(unproven), ["web-0", "web-1"], "not for long enough");
-        assert_eq!(fate(Claim::None, 2, 2), Fate::GiveBack(Vec::new()));
-        // Its ReplicaSet would delete it.
+        assert_eq!(first(unproven), ["web-0"], "not for long enough");
+        assert_eq!(first(fate(Claim::None, 2, 2)), ["web-0"]);
+        assert_eq!(first(fate(Claim::None, 2, 3)), [""; 0], "its set lacks one");
+        let mut with_costs = deployment(2);
+        with_costs.others =
+            with_costs.others.iter().map(|pod| Arc::new(Pod { has_cost: true, ..(**pod).clone() })).collect();
+        assert_eq!(first(of(Claim::None, &with_costs, 2)), [""; 0], "their costs are those of somebody else");
+        // Its ReplicaSet would delete one that serves, or the Deployment would lower that once more.
         assert_eq!([1, 2].map(|available| fate(Claim::None, available, 0)), [Fate::Stay, Fate::Delete]);
-        let younger = |since| match fate(Claim::Reverted(at(since)), 2, 2) {
-            Fate::GiveBack(first) => first.len(),
-            other => panic!("{other:?}"),
-        };
-        assert_eq!([99, 101, 102].map(younger), [2, 2, 0], "times are whole seconds");
-        let finished = Pod { finished: true, ..old.clone() };
-        assert_eq!(
-            super::fate((&finished, at(100)), Claim::None, &deployment(0), 2, (Duration::ZERO, at(200))),
-            Fate::Delete
-        );
+        let reverted = |since, deployment: DeploymentState| of(Claim::Reverted(at(since)), &deployment, 2);
+        assert_eq!([99, 101].map(|since| first(reverted(since, deployment(2)))), [["web-0"], ["web-0"]]);
+        assert_eq!(reverted(102, deployment(2)), Fate::Delete, "times are whole seconds");
+        let rolling = |available| DeploymentState { is_rolling: true, ..deployment(available) };
+        assert_eq!([1, 2].map(|available| reverted(99, rolling(available))), [Fate::Stay, Fate::Delete]);
         let recreate = DeploymentState { may_surge: false, ..deployment(0) };
-        assert_eq!(super::fate((&old, at(100)), Claim::Over, &recreate, 2, (Duration::ZERO, at(200))), Fate::Delete);
+        assert_eq!(first(of(Claim::Over, &recreate, 2)), [""; 0], "its strategy changes nothing");
+        let finished = Pod { finished: true, ..old.clone() };
+        let fate = super::fate((&finished, at(100)), Claim::None, &deployment(0), 2, (Duration::ZERO, at(200)));
+        assert_eq!(fate, Fate::Delete);
     }
 }

@@ -48,8 +48,8 @@ pub struct Pod {
     /// The controller. Of a pod that is handed over, the ReplicaSet that it comes from.
     pub controller: Option<Arc<Owner>>,
     pub(crate) handed_over: Option<Arc<HandedOver>>,
-    /// Whether its ReplicaSet deletes it before other ready ones.
-    pub(crate) goes_first: bool,
+    /// Whether an annotation says whether its ReplicaSet deletes it before other ready ones.
+    pub(crate) has_cost: bool,
     /// Whether `spec.restartLast` of the ConfigMonitor for which the pod was read selects it.
     pub(crate) goes_last: bool,
     /// Whether the pod mirrors a static pod, which only its kubelet can restart.
@@ -86,6 +86,14 @@ impl Pod {
         self.ready_since.map(|since| since.max(self.created))
     }
 
+    /// Returns the pod as one that is not handed over, whatever it says of itself.
+    pub(crate) fn into_ordinary(mut self) -> Self {
+        if let Some(handed_over) = self.handed_over.take() {
+            self.controller = Some(Arc::clone(&handed_over.to));
+        }
+        self
+    }
+
     /// Whether the pod has neither finished nor is being deleted.
     pub(crate) fn is_present(&self) -> bool {
         !self.finished && self.gone_by.is_none()
@@ -97,7 +105,7 @@ struct PodAnnotations {
     #[serde(rename = "kubernetes.io/config.mirror")]
     mirror: Option<String>,
     #[serde(rename = "controller.kubernetes.io/pod-deletion-cost")]
-    deletion_cost: Option<String>,
+    deletion_cost: Option<IgnoredAny>,
     #[serde(rename = "magalix.com/handed-over-from")]
     handed_over_from: Option<String>,
     #[serde(rename = "magalix.com/handed-over-by")]
@@ -139,7 +147,7 @@ impl<S: Default> From<PodAnswer<PodAnnotations, S>> for Pod {
             gone_by: metadata.deletion_timestamp,
             controller,
             handed_over,
-            goes_first: metadata.annotations.deletion_cost.as_deref() == Some(LOWEST_COST),
+            has_cost: metadata.annotations.deletion_cost.is_some(),
             goes_last: false,
             mirror: metadata.annotations.mirror.is_some(),
             finished: status.is_finished(),
@@ -166,7 +174,7 @@ mod tests {
                 gone_by: None,
                 controller: None,
                 handed_over: None,
-                goes_first: false,
+                has_cost: false,
                 goes_last: false,
                 mirror: false,
                 finished: false,

@@ -98,7 +98,7 @@ fn a_pod_is_handed_over_and_deleted_once_its_successor_is_available() {
 #[test]
 fn with_a_budget_as_well_pods_are_handed_over_and_deleted_at_once() {
     let both = spec(Edit::MaxUnavailable(Some(PodCount::Pods(1))));
-    assert_eq!(surges(&[both, Wait(200), EDIT, Wait(30_000)]), "x1 +2 x2");
+    assert_eq!(surges(&[both, Wait(200), EDIT, Wait(30_000)]), "+2 x1 x2");
 }
 
 /// The owner that is no Deployment has a quarter of its pods, at least one, as its budget.
@@ -132,6 +132,14 @@ fn the_pods_of_a_deleted_config_monitor_are_given_back_by_this_process_or_the_ne
     assert_eq!(surges(&unseen), "+1 -1");
 }
 
+/// As `resume --as-baseline` does: the content as of now counts as that of all pods.
+#[test]
+fn once_the_content_is_the_baseline_the_pods_are_given_back() {
+    let held = [STUCK, EDIT, Wait(5000), spec(Edit::Suspend(true)), Wait(500), spec(Edit::WipeStatus)];
+    let resumed = [NewPodsStayUnready(false), Wait(5000), spec(Edit::Suspend(false)), Wait(20_000)];
+    assert_eq!(surges(&[&held[..], &resumed].concat()), "+1 -1");
+}
+
 /// The label goes while the Deployment is read.
 #[test]
 fn a_pod_is_not_given_back_in_a_namespace_that_has_lost_its_label() {
@@ -155,8 +163,11 @@ fn a_late_deletion_does_not_delete_a_pod_that_was_given_back() {
 }
 
 #[test]
-fn a_deployment_that_may_not_surge_any_more_has_its_pods_deleted() {
-    assert_eq!(surges(&[STUCK, EDIT, Wait(5000), LetSurge(false), Wait(12_000)])[..5], *"+1 x1");
+fn a_deployment_that_may_not_surge_any_more_keeps_its_pods_until_successors_are_available() {
+    let begun = [STUCK, EDIT, Wait(5000), LetSurge(false), Wait(12_000)];
+    assert_eq!(surges(&begun), "+1");
+    assert_eq!(surges(&[&begun[..], &[NewPodsStayUnready(false), Wait(20_000)]].concat()), "+1 x2 x1");
+    assert_eq!(surges(&[&begun[..], &[DeleteMonitor(0), Wait(20_000)]].concat()), "+1 -1");
 }
 
 /// Neither the ReplicaSet that a rollout scales down nor the one that has no pods says whether a pod may go.
@@ -166,6 +177,16 @@ fn during_a_rollout_no_pod_is_handed_over_and_what_is_stays_until_enough_others_
     assert_eq!(during, "x3", "it is not ready");
     assert_eq!(surges(&[STUCK, EDIT, Wait(500), RollOut, Wait(20_000)]), "+1");
     assert_eq!(surges(&[STUCK, EDIT, Wait(500), Scale(0, 0), Wait(20_000)])[..5], *"+1 x1");
+}
+
+/// The Deployment lowers its former ReplicaSet by the successors that are not ready. Given a pod more than it then desires,
+/// the ReplicaSet counts it as available until it has deleted one, and the Deployment lowers it once more.
+#[test]
+fn during_a_rollout_no_pod_is_given_back() {
+    let begun = [STUCK, EDIT, Wait(5000), RollOut, Wait(500)];
+    let ended = |end| surges(&[&begun[..], &[end, Wait(10), NewPodsStayUnready(false), Wait(20_000)]].concat());
+    assert_eq!(ended(BACK), "+1 x4 x1", "the pod of the other template has read other content, too");
+    assert_eq!(ended(DeleteMonitor(0)), "+1 x1");
 }
 
 /// The ReplicaSet that is orphaned deletes the successor, which is not ready, and its pods go within the default budget.

@@ -1,5 +1,6 @@
 //! Reads of the owners of pods.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use futures_util::{StreamExt, TryStreamExt, stream};
@@ -9,7 +10,7 @@ use crate::kube::client::Client;
 use crate::kube::error::{Cause, Error};
 use crate::kube::labels::OwnerSelector;
 use crate::kube::list::Selection;
-use crate::kube::objects::{DEPLOYMENTS, Deployment, Owner, Workload};
+use crate::kube::objects::{DEPLOYMENTS, Deployment, Owner, REPLICA_SETS, Workload};
 use crate::kube::{PODS, Resource, Uid};
 use crate::monitor::pod::Pod;
 use crate::monitor::restart::standing::{OwnerQuery, OwnerState, OwnerStates};
@@ -80,7 +81,19 @@ async fn deployment_state(
     };
     let Deployment { replicas: desired, min_ready, selector, may_surge, is_rolling, .. } = deployment;
     let labels = selector.as_ref().and_then(OwnerSelector::to_query).filter(|labels| Some(&**labels) != selected);
-    let others = list_others(client, labels, |set| set.is_named_after(owner)).await?;
+    // Whoever may create a ReplicaSet chooses its name.
+    let mut others = list_others(client, labels, |set| set.is_of(REPLICA_SETS) && set.is_named_after(owner)).await?;
+    let sets: BTreeSet<Arc<Owner>> = others.iter().filter_map(|pod| pod.controller.clone()).collect();
+    let its = stream::iter(sets).map(|set| async move {
+        let workload = read_workload(client, REPLICA_SETS, &set).await?;
+        let is_its = workload.and_then(|set| set.controller).is_some_and(|controller| controller.uid == owner.uid);
+        Ok(is_its.then_some(set))
+    });
+    let its: Vec<_> = its.buffered(CONCURRENT_READS).try_collect().await?;
+    others.retain(|pod| match &pod.handed_over {
+        Some(handed_over) => handed_over.to.uid == owner.uid,
+        None => its.contains(&pod.controller),
+    });
     Ok(Some(DeploymentState { desired, min_ready, others, may_surge, is_rolling }))
 }
 

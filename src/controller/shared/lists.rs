@@ -57,6 +57,7 @@ struct Feed {
     selection: Selection,
     last: Option<LabelSelector>,
     from: ResourceVersion,
+    surges: bool,
     log: Mutex<Log>,
     /// Locked by the listener that waits for the next event on behalf of all.
     watch: tokio::sync::Mutex<Option<PodEvents>>,
@@ -105,8 +106,10 @@ impl Listing {
             before.iter().flat_map(|before| &before.pods).map(|pod| (&pod.uid, pod)).collect();
         let mut owners: BTreeSet<Arc<Owner>> = known.values().filter_map(|pod| pod.controller.clone()).collect();
         let mut overlap = shared.selectors.overlap(selection.labels.as_deref().unwrap_or_default());
-        let mut take = |mut pod: Pod, labels: &Labels| {
+        let surges = shared.settings.surges;
+        let mut take = |pod: Pod, labels: &Labels| {
             overlap.see(labels);
+            let mut pod = as_known(pod, surges);
             pod.goes_last = goes_last(last.as_ref(), labels);
             if let Some(known) = known.get(&pod.uid).filter(|known| ****known == pod) {
                 return Arc::clone(known);
@@ -133,7 +136,7 @@ impl Listing {
         let referrers = Arc::new(referrers);
         let (version, took) = (list.resource_version, timer_now().saturating_duration_since(began));
         let (log, watch) = (Mutex::default(), tokio::sync::Mutex::default());
-        let feed = Feed { client: shared.client.clone(), selection, last, from: version.clone(), log, watch };
+        let feed = Feed { client: shared.client.clone(), selection, last, from: version.clone(), surges, log, watch };
         let (pods, at, selected_by, feed) = (list.items, list.at, overlap.into_names(), Arc::new(feed));
         Ok(Arc::new(Self { pods, referrers, version, at, began, turns_ended, took, selected_by, feed }))
     }
@@ -156,6 +159,11 @@ impl Listing {
     }
 }
 
+/// Without surge nobody hands pods over, and whoever may create pods can make one look so.
+fn as_known(pod: Pod, surges: bool) -> Pod {
+    if surges { pod } else { pod.into_ordinary() }
+}
+
 fn goes_last(last: Option<&LabelSelector>, labels: &Labels) -> bool {
     last.is_some_and(|last| last.matches(&labels.to_map()))
 }
@@ -176,11 +184,12 @@ impl Listener {
             if let Some(event) = self.feed.log().next_for(self.id) {
                 return event;
             }
-            let Feed { client, selection, last, from, .. } = &*self.feed;
+            let Feed { client, selection, last, from, surges, .. } = &*self.feed;
             let open = || -> PodEvents { Box::pin(watch_from(client.clone(), selection.clone(), from.clone())) };
             let event = match watch.get_or_insert_with(open).next().await {
                 Some(Ok(Event::Applied(Ok(LabelledPod { pod, labels, .. })))) => {
-                    PodEvent::Applied(Arc::new(Pod { goes_last: goes_last(last.as_ref(), &labels), ..pod }))
+                    let goes_last = goes_last(last.as_ref(), &labels);
+                    PodEvent::Applied(Arc::new(Pod { goes_last, ..as_known(pod, *surges) }))
                 }
                 Some(Ok(Event::Deleted(Ok(LabelledPod { pod, .. })))) => PodEvent::Deleted(pod.uid),
                 missed => {

@@ -468,8 +468,8 @@ impl<'a> Sight<'a> {
             // A DaemonSet leaves pods on nodes that it no longer counts, and creates no new ones there.
             Some(state) if owner.kind == "DaemonSet" => holding.available.max(state.desired),
             Some(state) => state.desired,
-            // A Job creates no pod in place of a deleted one, or does so at a time of its own.
-            None if owner.kind == "Job" => 0,
+            // A Job creates no pod in place of a deleted one, or does so at a time of its own. A Deployment creates none.
+            None if ["Job", "Deployment"].contains(&&*owner.kind) => 0,
             None => self.plan.at_start(owner).selected.max(holding.present),
         }
     }

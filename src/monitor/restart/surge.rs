@@ -78,17 +78,14 @@ impl<'a> Surge<'a> {
         let Sight { policy, owners, deployments, view, plan, .. } = *sight;
         let count = |state| Count { state, available: 0, handed_over: 0, has_strangers: false };
         let mut counts: BTreeMap<_, _> = deployments.iter().map(|(owner, state)| (owner, count(state))).collect();
-        let others = deployments.values().flat_map(|state| &state.others);
-        let all = view.pods.values().chain(others).filter(|pod| !deployments.is_empty() && pod.is_present());
-        for pod in all {
-            let Some(set) = &pod.controller else { continue };
-            let deployment = match (&pod.handed_over, owners.get(set)) {
-                (Some(handed_over), _) => Some(&handed_over.to),
-                (None, Some(state)) => state.controller.as_ref(),
-                // None of its pods is selected.
-                (None, None) => deployments.keys().find(|owner| set.is_of(REPLICA_SETS) && set.is_named_after(owner)),
-            };
-            let Some(count) = deployment.and_then(|deployment| counts.get_mut(deployment)) else { continue };
+        let of_selected = |pod: &'a Arc<Pod>| match &pod.handed_over {
+            Some(handed_over) => Some((pod, &handed_over.to)),
+            None => Some((pod, owners.get(pod.controller.as_ref()?)?.controller.as_ref()?)),
+        };
+        let selected = view.pods.values().filter(|_| !deployments.is_empty()).filter_map(of_selected);
+        let others = deployments.iter().flat_map(|(owner, state)| state.others.iter().map(move |pod| (pod, owner)));
+        for (pod, deployment) in selected.chain(others).filter(|(pod, _)| pod.is_present()) {
+            let Some(count) = counts.get_mut(deployment) else { continue };
             match pod.handed_over {
                 Some(_) => {
                     count.handed_over += 1;
@@ -143,7 +140,7 @@ impl<'a> Surge<'a> {
         let is_alone = self.policy.max_surge.is_some_and(|surge| surge.is_alone);
         let most = self.policy.max_unavailable.filter(|_| !is_alone);
         let allowed = most.map_or(0, |most| most.of_owner.of(state.desired));
-        !state.may_surge || available + allowed >= state.desired
+        available + allowed >= state.desired
     }
 }
 
@@ -187,8 +184,10 @@ pub(crate) fn go_first(pod: &Pod) -> Value {
 
 fn swap(pod: &Pod, from: Option<&Owner>, to: &Owner, labels: &Value, annotations: &Value) -> Value {
     let Owner { api_version, kind, name, uid } = to;
+    let blocks = to.is_of(REPLICA_SETS);
     let mut owners =
-        vec![json!({ "apiVersion": api_version, "kind": kind, "name": name, "uid": uid, "controller": true })];
+        vec![json!({ "apiVersion": api_version, "kind": kind, "name": name, "uid": uid, "controller": true,
+        "blockOwnerDeletion": blocks })];
     owners.extend(from.map(|from| json!({ "$patch": "delete", "uid": from.uid })));
     json!({ "metadata": {
         "uid": pod.uid,

@@ -87,7 +87,7 @@ fn pod(name: &str) -> Pod {
         gone_by: None,
         controller: Some(web()),
         handed_over: None,
-        goes_first: false,
+        has_cost: false,
         goes_last: false,
         mirror: false,
         finished: false,

@@ -843,7 +843,8 @@ impl ClusterState {
     }
 
     /// Scales the ReplicaSets of the Deployment, with one pod of surge and none unavailable: the current one up, and the
-    /// other one down by what is more than enough.
+    /// other one down by what is more than enough. As the status of a ReplicaSet does, it also counts pods that the ReplicaSet
+    /// has beyond what it desires, and is about to delete. (deployment/rolling.go, replica_set.go)
     fn roll(&mut self) {
         let Deployment { is_gone, replicas, current, other, .. } = self.deployment;
         if is_gone {
@@ -851,10 +852,9 @@ impl ClusterState {
         }
         let [new, old] = [current, other].map(|owner| self.workloads[owner].replicas);
         let grown = new.max((replicas + 1).saturating_sub(old)).min(replicas);
-        let [new_ready, old_ready] = [(current, grown), (other, old)].map(|(owner, most)| {
-            self.present_pods_of(&self.workloads[owner]).filter(|pod| pod.ready.is_some()).count().min(most)
-        });
-        let unready = (old - old_ready).min((new_ready + old).saturating_sub(replicas));
+        let [new_ready, old_ready] = [current, other]
+            .map(|owner| self.present_pods_of(&self.workloads[owner]).filter(|pod| pod.ready.is_some()).count());
+        let unready = old.saturating_sub(old_ready).min((new_ready + old).saturating_sub(replicas));
         let left = (old - unready).saturating_sub((new_ready + old_ready).saturating_sub(replicas));
         if (grown, left) != (new, old) {
             (self.workloads[current].replicas, self.workloads[other].replicas) = (grown, left);
@@ -1129,6 +1129,7 @@ impl ClusterState {
         let state = occupant.map(|pod| (pod.id, pod.gone_at.is_some(), pod.finished));
         if ordinal >= workload.replicas {
             if let Some((id, false, _)) = state {
+                self.must_not_be_missed(id);
                 self.terminate(id, None);
             }
             self.workloads[owner].places[ordinal].due = None;
@@ -1155,6 +1156,24 @@ impl ClusterState {
             self.workloads[owner].places[ordinal] = Place { pod: Some(id), due: None, ..place };
             // The pod may be ready at once.
             self.dirty = true;
+        }
+    }
+
+    /// Notes that a ReplicaSet deletes a pod which serves, and that fewer than the Deployment desires serve without it: it
+    /// never does that of itself.
+    fn must_not_be_missed(&mut self, id: usize) {
+        let is_its = |pod: &&Pod| match pod.controller.as_ref().map(|owner| owner.kind) {
+            Some(OwnerKind::ReplicaSet) => self
+                .workloads
+                .iter()
+                .any(|workload| workload.deployment.is_some() && Some(&workload.owner) == pod.controller.as_ref()),
+            _ => pod.is_handed_over(),
+        };
+        let serving = || self.pods.iter().filter(is_its).filter(|pod| pod.ready.is_some() && pod.gone_by.is_none());
+        let left = serving().filter(|pod| pod.id != id).count();
+        if !self.deployment.is_gone && serving().any(|pod| pod.id == id) && left < self.deployment.replicas {
+            let desired = self.deployment.replicas;
+            self.ledger.improper.push(format!("a ReplicaSet deletes pod {id}, and {left} of {desired} serve"));
         }
     }
 

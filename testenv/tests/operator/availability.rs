@@ -55,6 +55,17 @@ impl Seen {
         most.expect("all pods were available")
     }
 
+    /// Returns how many pods were handed over and are not any more.
+    pub(crate) fn given_back(&self) -> usize {
+        let (mut handed_over, mut given_back) = (BTreeMap::new(), 0);
+        for version in &self.0 {
+            let is = version.object.as_ref().map(|pod| !pod["metadata"]["labels"]["magalix.com/handed-over"].is_null());
+            let was = handed_over.insert(&version.key, is);
+            given_back += usize::from(was == Some(Some(true)) && is == Some(false));
+        }
+        given_back
+    }
+
     /// Returns the UIDs of the pods `app=frontend` that have begun to terminate, in order.
     pub(crate) fn gone(&self) -> Vec<String> {
         let mut gone = Vec::new();

@@ -22,14 +22,16 @@ static IN_FORCE: OnceCell<()> = OnceCell::const_new();
 async fn allow(ns: &TestNamespace) {
     IN_FORCE.get_or_init(put_policy_in_force).await;
     let kubectl = control_plane().await.kubectl();
-    kubectl.ok(&["apply", "-n", &ns.namespace, "-f", &file("deploy/surge/role/role.yml")]).await.unwrap();
+    kubectl.ok(&["apply", "-n", &ns.namespace, "-f", &file("deploy/surge/binding/binding.yml")]).await.unwrap();
 }
 
 /// Once for all tests: who applies what another has just created fails.
 async fn put_policy_in_force() {
     let control_plane = control_plane().await;
     control_plane.kubectl().ok(&["apply", "-f", &file("deploy/surge/policy.yml")]).await.unwrap();
-    is_checked(control_plane, "configmonitor-operator-surge").await;
+    for name in ["configmonitor-operator-surge", "configmonitor-operator-surge-marks"] {
+        is_checked(control_plane, name).await;
+    }
 }
 
 fn surging_operator(ns: &TestNamespace) -> Operator {
@@ -37,7 +39,7 @@ fn surging_operator(ns: &TestNamespace) -> Operator {
 }
 
 /// Pods of a Deployment, followed, and a ConfigMonitor that hands over one at a time.
-async fn surging(replicas: usize, more: Value) -> (TestNamespace, Observer, Operator) {
+pub(crate) async fn surging(replicas: usize, more: Value) -> (TestNamespace, Observer, Operator) {
     let (ns, observer) = TestNamespace::observed(replicas).await;
     allow(&ns).await;
     let operator = surging_operator(&ns);
@@ -102,6 +104,137 @@ async fn content_that_no_pod_gets_ready_with_takes_down_nothing_and_going_back_g
     let settled = ns.settled(NAME, "UpToDate").await;
     refusal.lift().await;
     assert_eq!(observer.end(&settled).await.most_missing(2, ""), 0);
+}
+
+/// The Deployment lowers its former ReplicaSet by the successors that are not ready.
+#[tokio::test]
+async fn during_a_rollout_no_pod_is_given_back_to_a_replica_set_that_would_delete_another_one() {
+    for is_reverted in [true, false] {
+        let (ns, observer, _operator) = surging(4, json!({"maxSurge": "50%"})).await;
+        // A rollout takes some seconds for each pod.
+        let none = json!({"minReadySeconds": 2, "strategy": {"rollingUpdate": {"maxUnavailable": 0, "maxSurge": 1}}});
+        ns.patch("deployments", NAME, json!({"spec": none})).await;
+        let refusal = ns.keep_new_pods_from_getting_ready().await;
+        let former = ns.client.list(&ns.collection("replicasets")).await.unwrap().remove(0);
+        let former = former["metadata"]["name"].as_str().unwrap().to_owned();
+        ns.edit(NAME, "two").await;
+        handed_over(&ns, 2).await;
+        let other = json!({"spec": {"template": {"spec": {"containers": [{"name": "app", "image": "other"}]}}}});
+        ns.patch("deployments", NAME, other).await;
+        let is_other = |pod: &Value| pod["spec"]["containers"][0]["image"] == "other";
+        eventually("a pod of the other image is there", DEADLINE, async || {
+            let pods = ns.client.list(&ns.path("pods", &format!("?labelSelector={APP}"))).await?;
+            ensure!(pods.iter().any(is_other), "{} pods", pods.len());
+            Ok(())
+        })
+        .await
+        .unwrap();
+        refusal.lift().await;
+        // The others stay as they are: kwok does not retry before a pod has changed.
+        let touched = json!({"metadata": {"annotations": {"touched": "true"}}});
+        for pod in ns.client.list(&ns.path("pods", &format!("?labelSelector={APP}"))).await.unwrap() {
+            if is_other(&pod) {
+                ns.patch("pods", pod["metadata"]["name"].as_str().unwrap(), touched.clone()).await;
+            }
+        }
+        eventually("the former ReplicaSet is lowered", DEADLINE, async || {
+            let set = ns.get("replicasets", &former).await;
+            ensure!(set["spec"]["replicas"] == 3, "{}", set["spec"]["replicas"]);
+            Ok(())
+        })
+        .await
+        .unwrap();
+        match is_reverted {
+            true => ns.edit(NAME, "one").await,
+            false => ns.delete("configmonitors", NAME).await,
+        }
+        let deployment = eventually("the rollout is over", DEADLINE, async || {
+            let deployment = ns.get("deployments", NAME).await;
+            let status = &deployment["status"];
+            ensure!(
+                status["updatedReplicas"] == 4 && status["availableReplicas"] == 4 && status["replicas"] == 4,
+                "{status}"
+            );
+            Ok(deployment)
+        })
+        .await
+        .unwrap();
+        handed_over(&ns, 0).await;
+        let seen = observer.end(&deployment).await;
+        assert_eq!((seen.most_missing(4, ""), seen.given_back()), (0, 0), "reverted: {is_reverted}");
+    }
+}
+
+/// Such as the ReplicaSet of an Argo Rollout that has the name of the Deployment.
+#[tokio::test]
+async fn a_replica_set_that_only_has_the_name_of_one_of_the_deployment_counts_for_nothing() {
+    let (ns, observer) = TestNamespace::observed(0).await;
+    allow(&ns).await;
+    let template = |part: &str| {
+        json!({"metadata": {"labels": {"app": NAME, "part": part}},
+        "spec": {"containers": [{"name": "app", "image": "app"}]}})
+    };
+    let own = json!({"replicas": 1, "selector": {"matchLabels": {"app": NAME}}, "template": template("own")});
+    let owner = ns.get("configmaps", NAME).await["metadata"].take();
+    let owner = json!({"apiVersion": "v1", "kind": "ConfigMap", "name": NAME, "uid": owner["uid"], "controller": true});
+    let foreign = json!({"replicas": 2, "selector": {"matchLabels": {"part": "other"}}, "template": template("other")});
+    let metadata = json!({"name": format!("{NAME}-x"), "ownerReferences": [owner]});
+    ns.create("replicasets", json!({"metadata": metadata, "spec": foreign})).await;
+    ns.create("deployments", json!({"metadata": {"name": NAME}, "spec": own})).await;
+    ns.ready_pods(APP, 3).await;
+    let _operator = surging_operator(&ns);
+    let spec =
+        json!({"podSelector": {"part": "own"}, "maxUnavailable": null, "maxSurge": 1, "progressDeadlineSeconds": 5});
+    ns.monitor(NAME, spec).await;
+    let refusal = ns.keep_new_pods_from_getting_ready().await;
+    ns.edit(NAME, "two").await;
+    ns.settled(NAME, "ProgressDeadlineExceeded").await;
+    handed_over(&ns, 1).await;
+    refusal.lift_for_all().await;
+    let settled = ns.settled(NAME, "UpToDate").await;
+    assert_eq!(observer.end(&settled).await.most_missing(3, ""), 0);
+}
+
+/// Whoever has the operator's token, or may create pods where there is no policy, can make a pod look so.
+#[tokio::test]
+async fn a_pod_that_only_looks_handed_over_holds_up_no_restart() {
+    for surges in [false, true] {
+        let ns = TestNamespace::with_pods(2).await;
+        allow(&ns).await;
+        let kubectl = control_plane().await.kubectl();
+        let rights = ["create", "role", "more", "--verb=create", "--resource=pods", "-n", &ns.namespace];
+        kubectl.ok(&rights).await.unwrap();
+        ns.bind("more", &ns.namespace).await;
+        let token = control_plane().await.service_account_token(&ns.namespace, "configmonitor-operator").await.unwrap();
+        let forger = control_plane().await.proxy_with(&token, &[]).await.unwrap();
+        let (name, _) = ns.pods(APP).await.pop_first().unwrap();
+        let set = ns.get("pods", &name).await["metadata"]["ownerReferences"][0].clone();
+        let from = format!("{}/{}", set["name"].as_str().unwrap(), set["uid"].as_str().unwrap());
+        let uid = &ns.get("deployments", NAME).await["metadata"]["uid"];
+        let looks = |name: &str| {
+            json!({"metadata": {"name": name, "labels": {"app": NAME, "magalix.com/handed-over": "true"},
+            "annotations": {"magalix.com/handed-over-from": from, "magalix.com/handed-over-by": "nobody/u/r/t"},
+            "ownerReferences": [{"apiVersion": "apps/v1", "kind": "Deployment", "name": NAME, "uid": uid, "controller": true}]},
+            "spec": {"containers": [{"name": "app", "image": "app"}]}})
+        };
+        let forge = async |name: &str| {
+            let answer = Client::new(&forger.url()).create(&ns.collection("pods"), &looks(name)).await;
+            answer.unwrap().ok().unwrap();
+        };
+        eventually("the forger has the right", DEADLINE, async || {
+            let answer = Client::new(&forger.url()).create(&ns.collection("pods"), &looks("first")).await?;
+            answer.ok().map(drop)
+        })
+        .await
+        .unwrap();
+        let _operator = if surges { surging_operator(&ns) } else { ns.operator().await };
+        let (most, surge) = if surges { (Value::Null, json!(1)) } else { (json!("100%"), Value::Null) };
+        ns.monitor(NAME, json!({"maxUnavailable": most, "maxSurge": surge})).await;
+        forge("second").await;
+        ns.edit(NAME, "two").await;
+        ns.settled(NAME, "UpToDate").await;
+        ns.ready_pods(APP, 2).await;
+    }
 }
 
 /// Neither adopts a pod that has one controller at every moment.
@@ -288,4 +421,20 @@ async fn the_policy_refuses_every_other_change_of_a_pod() {
     let swap = json!({"labels": {"magalix.com/handed-over": "true"}, "ownerReferences": [gone, deployment],
         "annotations": {"magalix.com/handed-over-by": "a/b", "controller.kubernetes.io/pod-deletion-cost": "-2147483648"}});
     patch(swap).await.unwrap().ok().unwrap();
+    // Nobody else says that a pod is handed over.
+    let marks = [
+        json!({"labels": {"magalix.com/handed-over": "true"}}),
+        json!({"annotations": {"magalix.com/handed-over-by": "a/b"}}),
+        json!({"annotations": {"magalix.com/handed-over-from": "a/b"}}),
+    ];
+    for metadata in marks {
+        let answer = ns.client.merge_patch(&path, &json!({"metadata": metadata})).await.unwrap();
+        assert_eq!(answer.status, 403, "{metadata}: {}", answer.body);
+        assert!(answer.body["message"].as_str().unwrap().contains("only the operator says"), "{}", answer.body);
+        let pod = json!({"metadata": {"name": "marked"}, "spec": {"containers": [{"name": "app", "image": "app"}]}});
+        let mut marked = pod.clone();
+        marked["metadata"].as_object_mut().unwrap().extend(metadata.as_object().unwrap().clone());
+        assert_eq!(ns.client.create(&ns.collection("pods"), &marked).await.unwrap().status, 403, "{marked}");
+    }
+    ns.patch("pods", &name, json!({"metadata": {"labels": {"a": "b"}}})).await;
 }

@@ -1,5 +1,6 @@
 //! What takes long and rarely finds something. `make nightly` runs these tests.
 
 mod chaos;
+mod surge;
 mod tenants;
 mod values;

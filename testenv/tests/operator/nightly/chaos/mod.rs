@@ -49,7 +49,7 @@ async fn no_change_is_lost_and_none_is_made_up() {
     let ns = TestNamespace::on(&control_plane).await;
     let kubectl = control_plane.kubectl().clone();
     kubectl.ok(&["apply", "-f", &file("deploy/surge/policy.yml")]).await.unwrap();
-    for role in ["deploy/secrets/role/role.yml", "deploy/surge/role/role.yml"].map(file) {
+    for role in ["deploy/secrets/role/role.yml", "deploy/surge/binding/binding.yml"].map(file) {
         kubectl.ok(&["apply", "-n", &ns.namespace, "-f", &role]).await.unwrap();
     }
     let replicas = if seed.is_multiple_of(2) { 2 } else { 1 };

@@ -1,0 +1,67 @@
+//! Rollouts, reverts and the end of ConfigMonitors at any moment of a restart with `maxSurge`: no pod that serves is missed.
+
+use std::env;
+use std::time::Duration;
+
+use anyhow::ensure;
+use fastrand::Rng;
+use serde_json::{Value, json};
+use testenv::fixture::{APP, NAME};
+use testenv::{DEADLINE, eventually, is_ready};
+use tokio::time::sleep;
+
+use crate::surge::surging;
+
+const REPLICAS: usize = 4;
+const STEPS: usize = 25;
+#[tokio::test]
+async fn with_surge_no_pod_is_missing_whatever_users_do_meanwhile() {
+    let first: u64 = env::var("CHAOS_SEED").map_or(1, |seed| seed.parse().unwrap());
+    for seed in (first..first + 20).step_by(4) {
+        // Each has a namespace and an operator of its own.
+        tokio::join!(play(seed), play(seed + 1), play(seed + 2), play(seed + 3));
+    }
+}
+
+async fn play(seed: u64) {
+    let mut rng = Rng::with_seed(seed);
+    let surge = [json!(1), json!("50%"), json!("100%")][rng.usize(..3)].clone();
+    let spec =
+        json!({"maxUnavailable": null, "maxSurge": surge, "quietPeriodSeconds": rng.u8(..3), "minIntervalSeconds": 1});
+    let (ns, observer, _operator) = surging(REPLICAS, spec.clone()).await;
+    let own = [json!(1), json!("100%")][rng.usize(..2)].clone();
+    let strategy = json!({"rollingUpdate": {"maxUnavailable": 0, "maxSurge": own}});
+    ns.patch("deployments", NAME, json!({"spec": {"strategy": strategy}})).await;
+    let image = |image: u8| json!({"spec": {"template": {"spec": {"containers": [{"name": "app", "image": image.to_string()}]}}}});
+    let mut refusal = None;
+    for _ in 0..STEPS {
+        match rng.u8(..10) {
+            8 | 9 => match refusal.take() {
+                None => refusal = Some(ns.keep_new_pods_from_getting_ready().await),
+                Some(begun) => begun.lift_for_all().await,
+            },
+            0..4 => ns.edit(NAME, ["one", "two", "three"][rng.usize(..3)]).await,
+            4 | 5 => drop(ns.patch("deployments", NAME, image(rng.u8(..3))).await),
+            // The next one may have other pods to give back or to delete.
+            _ if ns.client.get(&ns.path("configmonitors", NAME)).await.unwrap().status == 404 => {
+                ns.create_monitor(NAME, spec.clone()).await;
+            }
+            _ => ns.delete("configmonitors", NAME).await,
+        }
+        sleep(Duration::from_millis(rng.u64(..1500))).await;
+    }
+    if let Some(begun) = refusal {
+        begun.lift_for_all().await;
+    }
+    let last = eventually("everything is at rest", DEADLINE, async || {
+        let pods = ns.client.list(&ns.path("pods", &format!("?labelSelector={APP}"))).await?;
+        let is_own = |pod: &Value| pod["metadata"]["labels"]["magalix.com/handed-over"].is_null();
+        ensure!(pods.len() == REPLICAS && pods.iter().all(|pod| is_ready(pod) && is_own(pod)), "{} pods", pods.len());
+        let deployment = ns.get("deployments", NAME).await;
+        ensure!(deployment["status"]["updatedReplicas"] == REPLICAS, "{}", deployment["status"]);
+        Ok(deployment)
+    })
+    .await
+    .unwrap_or_else(|error| panic!("seed {seed}: {error:#}"));
+    assert_eq!(observer.end(&last).await.most_missing(REPLICAS, ""), 0, "seed {seed}");
+}
