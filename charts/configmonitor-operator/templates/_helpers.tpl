@@ -31,6 +31,7 @@ its own: otherwise whoever sets only the tag runs another version.
 {{- $name := include "configmonitor-operator.serviceAccount" .root }}
 {{- $labels := include "configmonitor-operator.labels" .root | nindent 4 }}
 {{- $text := .text | replace ":configmonitor-operator$" (printf ":%s$" ($name | replace "." "[.]")) | replace ":configmonitor-operator'" (printf ":%s'" $name) }}
+{{- $text := $text | replace "ame: configmonitor-operator-surge" (printf "ame: %s-surge" $name) }}
 {{- $text | replace "\n    app.kubernetes.io/name: configmonitor-operator\n" (print $labels "\n") }}
 {{- end }}
 
@@ -71,15 +72,6 @@ its own: otherwise whoever sets only the tag runs another version.
 {{- end }}
 {{- end }}
 
-{{- define "configmonitor-operator.surgeRules" -}}
-- apiGroups: [""]
-  resources: ["pods"]
-  verbs: ["patch"]
-- apiGroups: ["apps"]
-  resources: ["deployments"]
-  verbs: ["get"]
-{{- end }}
-
 {{/* list and watch: the metadata. get: the content of the Secrets that ConfigMonitors name. */}}
 {{- define "configmonitor-operator.secretRules" -}}
 - apiGroups: [""]
@@ -92,7 +84,8 @@ its own: otherwise whoever sets only the tag runs another version.
 
 {{/*
 A Role and its RoleBinding in each of these namespaces, or in each that the operator serves, or a ClusterRole and its ClusterRoleBinding for all. Takes the name,
-the rules, the namespaces, and the root. In namespaces of a list the names end in -shared: an operator of such a namespace has the others.
+the rules or the name of a ClusterRole that has them, the namespaces, and the root. In namespaces of a list the names end in -shared: an operator of such a
+namespace has the others.
 */}}
 {{- define "configmonitor-operator.grant" -}}
 {{- $root := .root }}
@@ -100,6 +93,7 @@ the rules, the namespaces, and the root. In namespaces of a list the names end i
 {{- $cluster := ternary "Cluster" "" (and $root.Values.allNamespaces (empty $namespaces)) }}
 {{- $name := empty $namespaces | ternary .name (print .name "-shared") }}
 {{- range $namespaces | default (list $root.Release.Namespace) }}
+{{- if $.rules }}
 ---
 apiVersion: rbac.authorization.k8s.io/v1
 kind: {{ $cluster }}Role
@@ -112,6 +106,7 @@ metadata:
     {{- include "configmonitor-operator.labels" $root | nindent 4 }}
 rules:
   {{- $.rules | nindent 2 }}
+{{- end }}
 ---
 apiVersion: rbac.authorization.k8s.io/v1
 kind: {{ $cluster }}RoleBinding
@@ -124,8 +119,8 @@ metadata:
     {{- include "configmonitor-operator.labels" $root | nindent 4 }}
 roleRef:
   apiGroup: rbac.authorization.k8s.io
-  kind: {{ $cluster }}Role
-  name: {{ $name }}
+  kind: {{ empty $.clusterRole | ternary $cluster "Cluster" }}Role
+  name: {{ $.clusterRole | default $name }}
 subjects:
   - kind: ServiceAccount
     name: {{ include "configmonitor-operator.serviceAccount" $root | quote }}

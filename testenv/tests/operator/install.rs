@@ -173,7 +173,7 @@ async fn whoever_follows_the_pages_installs_tries_upgrades_and_removes_the_opera
         "high-availability/rbac.yml",
         "high-availability/poddisruptionbudget.yml",
         "network-policy/networkpolicy.yml",
-        "surge/role/role.yml",
+        "surge/binding/binding.yml",
         "surge/policy.yml",
         "policies/operator.yml",
         "policies/configmonitors.yml",

@@ -5,12 +5,12 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use anyhow::Result;
-use serde_json::json;
+use anyhow::{Result, ensure};
+use serde_json::{Value, json};
 use testenv::fixture::{APP, Fixture, NAME, create_namespace, file};
 use testenv::pages::Section;
 use testenv::process::printed;
-use testenv::{ControlPlane, Operator, Proxy, RunDir, binaries, project};
+use testenv::{ControlPlane, DEADLINE, Operator, Proxy, RunDir, binaries, eventually, manifests, project};
 
 use crate::reader::Reader;
 use crate::test_namespace::{control_plane, pod_of};
@@ -195,6 +195,35 @@ async fn a_second_release_is_told_that_the_first_one_has_what_belongs_to_the_clu
     cluster.helm_in(&other, &[&upgrade[..], &["--take-ownership"]].concat()).await.unwrap();
 }
 
+/// Whoever may not apply the policy, and whoever has lost it.
+#[tokio::test]
+async fn nobody_has_the_right_to_change_pods_where_there_is_no_policy() {
+    let cluster = Cluster::new("helm").await;
+    let (kubectl, surge) = (cluster.control_plane.kubectl(), "--set=surge.enabled=true");
+    let may_patch = async |namespace: &str| {
+        let operator = format!("--as=system:serviceaccount:{namespace}:configmonitor-operator");
+        let asked = kubectl.ok(&["auth", "can-i", "patch", "pods", "-n", namespace, &operator]).await;
+        asked.is_ok_and(|answer| answer.trim() == "yes")
+    };
+    let own = create_namespace(&cluster.control_plane, json!({})).await;
+    let admin = ["create", "rolebinding", "bob", "--clusterrole=admin", "--user=bob", "-n", &own];
+    kubectl.ok(&admin).await.unwrap();
+    for part in ["policy.yml", "binding/binding.yml"].map(|part| file(&format!("deploy/surge/{part}"))) {
+        kubectl.ok(&["apply", "-f", &part, "-n", &own, "--as=bob"]).await.unwrap_err();
+    }
+    assert!(!may_patch(&own).await);
+
+    let other = create_namespace(&cluster.control_plane, json!({})).await;
+    cluster.helm(&["install", RELEASE, &chart(), surge]).await;
+    let without = "--set=crds.enabled=false,clusterRoles.enabled=false,surge.policy=false";
+    cluster.helm_in(&other, &["install", RELEASE, &chart(), surge, without]).await.unwrap();
+    eventually("the right is there", DEADLINE, async || Ok(ensure!(may_patch(&other).await))).await.unwrap();
+    cluster.helm(&["uninstall", RELEASE, "--wait"]).await;
+    eventually("the right has gone with the policy", DEADLINE, async || Ok(ensure!(!may_patch(&other).await)))
+        .await
+        .unwrap();
+}
+
 /// One namespace, and then two, of which none is that of the release.
 #[tokio::test]
 async fn a_list_of_namespaces_is_served() {
@@ -287,6 +316,29 @@ async fn the_readme_of_the_chart_is_what_helm_docs_makes() {
     printed(tool("helm-docs", dir.path()).await.args(["--chart-search-root=.", "--log-level=warning"])).await.unwrap();
     let read = |path: &Path| fs::read_to_string(path.join("README.md")).unwrap();
     assert!(read(&project(CHART)) == read(dir.path()), "README.md is old: please run make chart");
+}
+
+/// What is set is a value, whatever characters it has.
+#[tokio::test]
+async fn the_address_of_the_runbooks_is_no_yaml() {
+    let dir = RunDir::create().unwrap();
+    let address = "https://docs.example.com/a: b #\"$1\\";
+    fs::write(
+        dir.path().join("values.yaml"),
+        json!({"monitoring": {"enabled": true, "runbooks": address}}).to_string(),
+    )
+    .unwrap();
+    let values = format!("--values={}/values.yaml", dir.path().display());
+    let text = rendered(dir.path(), &chart(), &[values]).await;
+    let file = dir.path().join("rendered.yaml");
+    fs::write(&file, text).unwrap();
+    let objects = manifests(&file).unwrap();
+    let alerts = objects.iter().filter(|object| object["kind"] == "PrometheusRule");
+    let alerts: Vec<Value> =
+        alerts.flat_map(|rule| rule["spec"]["groups"][0]["rules"].as_array().unwrap().clone()).collect();
+    let anchor =
+        |alert: &Value| Some(alert["annotations"]["runbook_url"].as_str()?.strip_prefix(address)?.starts_with('#'));
+    assert!(!alerts.is_empty() && alerts.iter().all(|alert| anchor(alert) == Some(true)), "{alerts:?}");
 }
 
 /// What Artifact Hub gets: images, examples and versions are those of the chart.
