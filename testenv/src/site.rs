@@ -122,6 +122,8 @@ impl Site {
             "--endpoint-reconciler-type=none".to_owned(),
             "--cert-dir=certs".to_owned(),
             "--authorization-mode=RBAC".to_owned(),
+            // As OpenShift does.
+            "--enable-admission-plugins=OwnerReferencesPermissionEnforcement".to_owned(),
             "--token-auth-file=tokens.csv".to_owned(),
             format!("--service-cluster-ip-range={SERVICE_ADDRESS}/24"),
             "--service-account-issuer=https://kubernetes.default.svc".to_owned(),

@@ -101,6 +101,13 @@ async fn content_that_no_pod_gets_ready_with_takes_down_nothing_and_going_back_g
     assert!(message_of(&stalled, "Stalled").contains("handed over: "), "{}", stalled["status"]);
     ns.edit(NAME, "one").await;
     only(&ns, &before).await;
+    for name in before.keys() {
+        assert_eq!(
+            ns.get("pods", name).await["metadata"]["ownerReferences"][0]["blockOwnerDeletion"],
+            true,
+            "as before"
+        );
+    }
     let settled = ns.settled(NAME, "UpToDate").await;
     refusal.lift().await;
     assert_eq!(observer.end(&settled).await.most_missing(2, ""), 0);
