@@ -42,6 +42,7 @@ pub fn main() -> ExitCode {
             Err(printed) => return printed,
         },
     };
+    let is_tied = matches!(task, Task::Tied(_));
     let outcome = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime.block_on(until_terminated(task)),
         Err(error) => Err(Failure::failed(error)),
@@ -49,7 +50,9 @@ pub fn main() -> ExitCode {
     match outcome {
         Ok(code) => code,
         Err(failure) => {
-            if !matches!(failure, Failure::Unread) {
+            // The plugin itself says that it was interrupted.
+            let is_said = matches!(failure, Failure::Unread) || is_tied && matches!(failure, Failure::Signal(_));
+            if !is_said {
                 text::say(format_args!("error: {failure}"));
             }
             failure.code()

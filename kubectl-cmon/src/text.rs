@@ -79,7 +79,7 @@ fn write(text: &str) -> Result<(), Failure> {
 pub(crate) fn printable(text: &str) -> String {
     let is_obeyed = |c: char| {
         c != '\n' && c.is_control()
-            || matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+            || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
     };
     let mut shown = String::with_capacity(text.len());
     for c in text.chars() {

@@ -9,7 +9,7 @@ use tokio::time::{Instant, sleep};
 use crate::monitors::Monitor;
 use crate::options::{Limit, Wait};
 use crate::outcome::Failure;
-use crate::text::{print, say};
+use crate::text::{in_one_line, print, say};
 use crate::verdict::Verdict;
 
 /// The time between two looks.
@@ -38,7 +38,7 @@ pub(crate) async fn until_done(client: &Client, names: &[String], limit: &Limit)
     loop {
         let mut done = Vec::new();
         for (name, said) in &mut left {
-            let about = |why: &str| format!("ConfigMonitor {name:?}: {why}");
+            let about = |why: &str| format!("ConfigMonitor {name:?}: {}", in_one_line(why));
             let verdict = match look(client, name).await {
                 Err(Failure::Away(why)) => Verdict::NotYet(why),
                 looked => looked?,

@@ -144,14 +144,14 @@ async fn look_after(shared: &Shared, client: &Client) {
 /// Deletes or gives back the pods that no restart holds. Returns whether some are left. A failure at one pod keeps none of
 /// the others.
 ///
-/// Whoever may label pods may label many, and write much into them. So of all that are listed only names are kept, and those
-/// that have to wait for the next look do not always wait.
+/// Whoever may label pods may label many, and write much into them. So of all that are listed only names are kept, and of a
+/// few all that decides: those that have to wait for the next look do not always wait.
 async fn settle(shared: &Shared, client: &Client) -> Result<bool, Error> {
     let labels = Some(SELECTS_HANDED_OVER.to_owned());
     let selection = Selection { resource: PODS, labels, fields: None, metadata_only: false };
     let is_own = |pod: &Pod| shared.settings.own_pod.as_ref() == Some(&pod.uid);
     let is_one = |pod: &Pod| pod.handed_over.is_some() && pod.gone_by.is_none() && !is_own(pod);
-    let (mut names, mut left, mut oldest) = (BTreeSet::<Box<str>>::new(), 0, None);
+    let (mut names, mut left, mut oldest) = (BTreeSet::<Box<str>>::new(), 0_usize, None);
     let count = |LabelledPod { pod, .. }: LabelledPod| {
         if is_one(&pod) {
             left += 1;
@@ -181,7 +181,7 @@ async fn settle(shared: &Shared, client: &Client) -> Result<bool, Error> {
     }
     for of in &free.kept {
         match settle_one(client, of).await {
-            Ok(is_settled) => left -= usize::from(is_settled),
+            Ok(is_settled) => left = left.saturating_sub(usize::from(is_settled)),
             Err(error) if error.cause == Cause::Stopped => return Err(error),
             Err(error) => failure = Some(error),
         }

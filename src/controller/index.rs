@@ -218,11 +218,17 @@ impl Index {
                 pods.found.as_mut().is_some_and(|found| Found::see(found, &pod, spec.as_deref(), own_pod))
             }
             // What a pod has referred to stays known for a while, unless others wait for its places.
-            Event::Deleted(_) if pods.found.as_ref().is_some_and(|found| found.is_crowded()) => {
-                pods.relist_soon(now);
+            Event::Deleted(_) => {
+                let of_pods = pods.monitors.iter().filter_map(|uid| self.monitors.get(uid)?.discovering.as_deref());
+                let lacks_room = |of: &Discovering| {
+                    pods.found.as_ref().is_some_and(|found| of.policy.discovered(found, &of.known).1.is_some())
+                };
+                if of_pods.into_iter().any(lacks_room) {
+                    pods.relist_soon(now);
+                }
                 false
             }
-            Event::Deleted(_) | Event::Listed(Err(_)) | Event::Applied(Err(_)) => false,
+            Event::Listed(Err(_)) | Event::Applied(Err(_)) => false,
         };
         let monitors = if is_news { pods.monitors.clone() } else { Vec::new() };
         for uid in &monitors {

@@ -155,11 +155,6 @@ impl Found {
         Self { selector, excluded, ..Self::default() }
     }
 
-    /// Returns whether an object may wait for the place of another one.
-    pub(crate) fn is_crowded(&self) -> bool {
-        self.objects.len() >= MAX_SOURCES
-    }
-
     pub(crate) fn emptied(&self) -> Self {
         let empty = Self::new(Arc::clone(&self.selector), Arc::clone(&self.excluded));
         Self { why_rarely: self.why_rarely.clone(), ..empty }
@@ -182,7 +177,8 @@ impl Found {
             let Some(object) = SourceName::referred(&referred) else { continue };
             let before = found.objects.get(&object);
             let known = before.and_then(|by| by.of(is_managed));
-            if known.is_some_and(|known| known.covers(&referred)) {
+            let is_older = before.is_some_and(|by| by.since <= pod.created);
+            if is_older && known.is_some_and(|known| known.covers(&referred)) {
                 continue;
             }
             let new = Use::of(&referred);
@@ -449,19 +445,24 @@ mod tests {
     #[test]
     fn what_older_pods_refer_to_has_a_place_and_what_no_pod_refers_to_gives_its_place() {
         let junk: Vec<String> = (0..MAX_FOUND + 9).map(|number| format!("a{number:03}")).collect();
-        let junk: Vec<&str> = junk.iter().map(|name| &**name).collect();
+        let mut junk: Vec<&str> = junk.iter().map(|name| &**name).collect();
+        junk.insert(9, "real");
         let old = pod(Some("ReplicaSet"));
         let young = Pod { created: old.created.plus(std::time::Duration::from_secs(60)), ..old.clone() };
         let mut all = found(&[]);
         Found::see(&mut all, &young, Some(&refers(&junk, false)), None);
         assert!(Found::see(&mut all, &old, Some(&refers(&["real"], false)), None));
-        assert!(!Found::see(&mut all, &young, Some(&refers(&junk, false)), None), "nothing is new");
+        for pod in [&young, &old] {
+            let names: &[&str] = if pod.created == old.created { &["real"] } else { &junk };
+            assert!(!Found::see(&mut all, pod, Some(&refers(names, false)), None), "nothing is new");
+        }
         assert_eq!(all.objects.len(), MAX_FOUND);
         let has_real = |found: &Found, known: &[&str]| {
             let sources = sources(policy(r#""discover":{}"#), found, known);
             (sources.len(), sources.contains(&"real Referred".to_owned()))
         };
         assert_eq!(has_real(&all, &[]), (MAX_SOURCES, true));
+        junk.retain(|name| *name != "real");
         assert_eq!(has_real(&all, &junk[..MAX_SOURCES]), (MAX_SOURCES, false), "what is known stays");
         let mut left = found(&[]);
         Found::see(&mut left, &old, Some(&refers(&["real"], false)), None);

@@ -49,11 +49,8 @@ impl Claim {
         let status = monitor.status.as_deref().map_or(Ok(Status::default()), |text| serde_json::from_str(text.get()));
         // Somebody must mend what cannot be read. Until then the pod serves.
         let (Ok(policy), Ok(status)) = (Policy::of(monitor.spec.as_deref()), status) else { return Self::Held };
-        let is_of = |restart: &Restart| {
-            let of_changes = restart.changes.iter().map(|change| change.observed_at);
-            let of_request = restart.request.iter().map(|request| request.observed_at);
-            of_changes.chain(of_request).any(|observed_at| created <= observed_at.plus(SKEW))
-        };
+        let is_of =
+            |restart: &Restart| restart.begun.as_ref().is_some_and(|begun| created <= begun.started_at.plus(SKEW));
         match status.restart.as_deref() {
             _ if !policy.selector.matches(labels) => Self::None,
             _ if policy.suspend => Self::Held,
@@ -121,7 +118,8 @@ pub(crate) fn fate(
         _ if !deployment.is_rolling && stay.len() < of_set => {
             let too_many = (stay.len() + to_go.len() + unready.len() + 1).saturating_sub(of_set);
             to_go.sort_by_key(|other| (!other.has_cost, Reverse(other.created)));
-            to_go.truncate(too_many.saturating_sub(unready.len()));
+            let go_anyway = unready.len() + usize::from(pod.ready_since.is_none());
+            to_go.truncate(too_many.saturating_sub(go_anyway));
             // The cost of somebody else stays as it is.
             to_go.retain(|other| !other.has_cost);
             Fate::GiveBack(to_go)
@@ -188,8 +186,9 @@ mod tests {
         };
         assert_eq!((both(true, true), both(false, true)), (Claim::Reverted(at(50)), Claim::Held));
         let mut forged = restart(false, true);
+        forged["restart"]["startedAt"] = json!("1970-01-01T00:00:29Z");
         forged["restart"]["sources"][0]["observedAt"] = json!("1970-01-01T00:00:29Z");
-        assert_eq!(claim(&spec, &forged, &own), Claim::Over, "it is younger than the restart");
+        assert_eq!(claim(&spec, &forged, "1970-01-01T00:00:29Z/7/1"), Claim::Over, "it is younger than the restart");
         let entry =
             json!({ "startedAt": BEGAN, "completedAt": BEGAN, "result": "Completed", "pods": 1, "replaced": 1 });
         assert_eq!(claim(&spec, &json!({"history": [entry]}), &own), Claim::Over);
@@ -231,6 +230,7 @@ mod tests {
         let old = Pod {
             controller: Some(owner("ReplicaSet")),
             handed_over: Some(Arc::new(handed_over)),
+            ready_since: Some(at(10)),
             ..Pod::named("old")
         };
         let of = |claim, deployment: &DeploymentState, of_set| {
@@ -248,6 +248,10 @@ mod tests {
         assert_eq!(first(unproven), ["web-0"], "not for long enough");
         assert_eq!(first(fate(Claim::None, 2, 2)), ["web-0"]);
         assert_eq!(first(fate(Claim::None, 2, 3)), [""; 0], "its set lacks one");
+        let unready = Pod { ready_since: None, ..old.clone() };
+        let fate_of_unready =
+            super::fate((&unready, at(100)), Claim::None, &deployment(2), 2, (Duration::ZERO, at(200)));
+        assert_eq!(first(fate_of_unready), [""; 0], "its set deletes it again");
         let mut with_costs = deployment(2);
         with_costs.others =
             with_costs.others.iter().map(|pod| Arc::new(Pod { has_cost: true, ..(**pod).clone() })).collect();

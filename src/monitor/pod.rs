@@ -86,9 +86,9 @@ impl Pod {
         self.ready_since.map(|since| since.max(self.created))
     }
 
-    /// Returns the pod as one that is not handed over, whatever it says of itself.
-    pub(crate) fn into_ordinary(mut self) -> Self {
-        if let Some(handed_over) = self.handed_over.take() {
+    /// Returns the pod. Without surge nobody hands pods over, whatever one says of itself.
+    pub(crate) fn handed_over_if(mut self, surges: bool) -> Self {
+        if let Some(handed_over) = self.handed_over.take_if(|_| !surges) {
             self.controller = Some(Arc::clone(&handed_over.to));
         }
         self

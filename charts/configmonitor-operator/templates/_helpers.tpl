@@ -31,7 +31,7 @@ its own: otherwise whoever sets only the tag runs another version.
 {{- $name := include "configmonitor-operator.serviceAccount" .root }}
 {{- $labels := include "configmonitor-operator.labels" .root | nindent 4 }}
 {{- $text := .text | replace ":configmonitor-operator$" (printf ":%s$" ($name | replace "." "[.]")) | replace ":configmonitor-operator'" (printf ":%s'" $name) }}
-{{- $text := $text | replace "ame: configmonitor-operator-surge" (printf "ame: %s-surge" $name) }}
+{{- $text := $text | replace "ame: configmonitor-operator-surge\n" (printf "ame: %s-surge\n" $name) }}
 {{- $text | replace "\n    app.kubernetes.io/name: configmonitor-operator\n" (print $labels "\n") }}
 {{- end }}
 

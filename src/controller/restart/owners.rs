@@ -10,6 +10,7 @@ use crate::kube::client::Client;
 use crate::kube::error::{Cause, Error};
 use crate::kube::labels::OwnerSelector;
 use crate::kube::list::Selection;
+use crate::kube::names::is_dns_subdomain;
 use crate::kube::objects::{DEPLOYMENTS, Deployment, Owner, REPLICA_SETS, Workload};
 use crate::kube::{PODS, Resource, Uid};
 use crate::monitor::pod::Pod;
@@ -83,7 +84,8 @@ async fn deployment_state(
     let labels = selector.as_ref().and_then(OwnerSelector::to_query).filter(|labels| Some(&**labels) != selected);
     // Whoever may create a ReplicaSet chooses its name.
     let mut others = list_others(client, labels, |set| set.is_of(REPLICA_SETS) && set.is_named_after(owner)).await?;
-    let sets: BTreeSet<Arc<Owner>> = others.iter().filter_map(|pod| pod.controller.clone()).collect();
+    let of_sets = others.iter().filter(|pod| pod.handed_over.is_none());
+    let sets: BTreeSet<Arc<Owner>> = of_sets.filter_map(|pod| pod.controller.clone()).collect();
     let its = stream::iter(sets).map(|set| async move {
         let workload = read_workload(client, REPLICA_SETS, &set).await?;
         let is_its = workload.and_then(|set| set.controller).is_some_and(|controller| controller.uid == owner.uid);
@@ -113,6 +115,9 @@ async fn read<T: DeserializeOwned>(
     owner: &Owner,
     uid: impl Fn(&T) -> &Uid,
 ) -> Result<Option<T>, Error> {
+    if !is_dns_subdomain(&owner.name) {
+        return Ok(None);
+    }
     match client.get(resource, &owner.name).await {
         Ok(answer) => Ok(Some(answer.value).filter(|object| *uid(object) == owner.uid)),
         Err(error) if error.cause.is_not_found() => Ok(None),

@@ -109,7 +109,7 @@ impl Listing {
         let surges = shared.settings.surges;
         let mut take = |pod: Pod, labels: &Labels| {
             overlap.see(labels);
-            let mut pod = as_known(pod, surges);
+            let mut pod = pod.handed_over_if(surges);
             pod.goes_last = goes_last(last.as_ref(), labels);
             if let Some(known) = known.get(&pod.uid).filter(|known| ****known == pod) {
                 return Arc::clone(known);
@@ -159,11 +159,6 @@ impl Listing {
     }
 }
 
-/// Without surge nobody hands pods over, and whoever may create pods can make one look so.
-fn as_known(pod: Pod, surges: bool) -> Pod {
-    if surges { pod } else { pod.into_ordinary() }
-}
-
 fn goes_last(last: Option<&LabelSelector>, labels: &Labels) -> bool {
     last.is_some_and(|last| last.matches(&labels.to_map()))
 }
@@ -189,7 +184,7 @@ impl Listener {
             let event = match watch.get_or_insert_with(open).next().await {
                 Some(Ok(Event::Applied(Ok(LabelledPod { pod, labels, .. })))) => {
                     let goes_last = goes_last(last.as_ref(), &labels);
-                    PodEvent::Applied(Arc::new(Pod { goes_last, ..as_known(pod, *surges) }))
+                    PodEvent::Applied(Arc::new(Pod { goes_last, ..pod.handed_over_if(*surges) }))
                 }
                 Some(Ok(Event::Deleted(Ok(LabelledPod { pod, .. })))) => PodEvent::Deleted(pod.uid),
                 missed => {

@@ -217,11 +217,17 @@ async fn nobody_has_the_right_to_change_pods_where_there_is_no_policy() {
     cluster.helm(&["install", RELEASE, &chart(), surge]).await;
     let without = "--set=crds.enabled=false,clusterRoles.enabled=false,surge.policy=false";
     cluster.helm_in(&other, &["install", RELEASE, &chart(), surge, without]).await.unwrap();
-    eventually("the right is there", DEADLINE, async || Ok(ensure!(may_patch(&other).await))).await.unwrap();
-    cluster.helm(&["uninstall", RELEASE, "--wait"]).await;
-    eventually("the right has gone with the policy", DEADLINE, async || Ok(ensure!(!may_patch(&other).await)))
+    let becomes = async |expected: bool| {
+        eventually("the right follows the policy", DEADLINE, async || {
+            ensure!(may_patch(&other).await == expected, "it does not");
+            Ok(())
+        })
         .await
         .unwrap();
+    };
+    becomes(true).await;
+    cluster.helm(&["uninstall", RELEASE, "--wait"]).await;
+    becomes(false).await;
 }
 
 /// One namespace, and then two, of which none is that of the release.
