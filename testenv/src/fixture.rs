@@ -15,9 +15,9 @@ use tokio::sync::OnceCell;
 use crate::client::{Client, DEADLINE, eventually, is_ready};
 use crate::control_plane::ControlPlane;
 use crate::kubectl::Kubectl;
-use crate::project;
 use crate::proxy::Proxy;
 use crate::run_dir::RunDir;
+use crate::{manifests, project};
 
 /// The name of each object of which a test needs only one.
 pub const NAME: &str = "frontend";
@@ -126,6 +126,16 @@ pub fn proxy_args(deployment: &Value, namespace: &str, own: &str) -> Vec<String>
 }
 
 /// Starts the operator's proxy for a namespace in which the operator has its rights.
+/// Gives an operator in the namespace the right to change pods, without the policy that fences it.
+pub async fn grant_surge_without_policy(control_plane: &ControlPlane, namespace: &str) {
+    let objects = manifests(&project("deploy/surge/policy.yml")).unwrap();
+    let right = objects.iter().find(|object| object["kind"] == "ClusterRole").unwrap();
+    let roles = "/apis/rbac.authorization.k8s.io/v1/clusterroles";
+    control_plane.client().create(roles, right).await.unwrap().ok().unwrap();
+    let binding = ["apply", "-n", namespace, "-f", &file("deploy/surge/binding/binding.yml")];
+    control_plane.kubectl().ok(&binding).await.unwrap();
+}
+
 pub async fn start_proxy(control_plane: &ControlPlane, namespace: &str) -> Proxy {
     start_proxy_of(control_plane, shipped_deployment(control_plane).await, namespace).await
 }

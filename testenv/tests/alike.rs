@@ -24,8 +24,8 @@ use simulated_cluster::content::data;
 use simulated_cluster::network::{Network, Process};
 use simulated_cluster::serve::Server;
 use simulated_cluster::state::{ClusterState, Owners, Pace, Setting};
-use testenv::fixture::{Fixture, file, install_crd, start_proxy};
-use testenv::{ControlPlane, DEADLINE, Proxy, eventually, manifests, project};
+use testenv::fixture::{Fixture, grant_surge_without_policy, install_crd, start_proxy};
+use testenv::{ControlPlane, DEADLINE, Proxy, eventually};
 use tokio::runtime::Runtime;
 use tokio_util::sync::CancellationToken;
 
@@ -386,13 +386,8 @@ impl Real {
             let mut control_plane = ControlPlane::start().await.unwrap();
             install_crd(&control_plane).await;
             let fixture = Fixture::new(&control_plane).await;
-            // Without the policy: the simulated cluster has none.
-            let right = manifests(&project("deploy/surge/policy.yml")).unwrap();
-            let right = right.iter().find(|object| object["kind"] == "ClusterRole").unwrap();
-            let roles = "/apis/rbac.authorization.k8s.io/v1/clusterroles";
-            control_plane.client().create(roles, right).await.unwrap().ok().unwrap();
-            let binding = ["apply", "-n", &fixture.namespace, "-f", &file("deploy/surge/binding/binding.yml")];
-            control_plane.kubectl().ok(&binding).await.unwrap();
+            // The simulated cluster has no policies.
+            grant_surge_without_policy(&control_plane, &fixture.namespace).await;
             let proxy = start_proxy(&control_plane, &fixture.namespace).await;
             eventually("the namespace is ready for pods", DEADLINE, async || {
                 fixture.client.get(&fixture.path("serviceaccounts", "default")).await?.ok()

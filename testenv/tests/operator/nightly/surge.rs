@@ -6,12 +6,18 @@ use std::time::Duration;
 use anyhow::ensure;
 use fastrand::Rng;
 use serde_json::{Value, json};
-use testenv::fixture::{APP, NAME};
-use testenv::{DEADLINE, eventually, is_ready};
+use testenv::fixture::{APP, Fixture, NAME, grant_surge_without_policy, install_crd, start_proxy};
+use testenv::process::status_kib;
+use testenv::{ControlPlane, DEADLINE, eventually, is_ready};
 use tokio::time::sleep;
 
+use crate::namespaces::start;
 use crate::surge::surging;
 
+/// As many pods as somebody has made look handed over, with 16 KiB of labels each.
+const FORGED: usize = 2000;
+/// What an operator takes that is not optimized, and little more. With all that is written in these pods, it takes 48.
+const MAX_MEMORY_MIB: u64 = 32;
 const REPLICAS: usize = 4;
 const STEPS: usize = 25;
 #[tokio::test]
@@ -64,4 +70,30 @@ async fn play(seed: u64) {
     .await
     .unwrap_or_else(|error| panic!("seed {seed}: {error:#}"));
     assert_eq!(observer.end(&last).await.most_missing(REPLICAS, ""), 0, "seed {seed}");
+}
+
+/// Where there is no policy.
+#[tokio::test]
+async fn pods_that_look_handed_over_take_little_memory() {
+    let control_plane = ControlPlane::start().await.unwrap();
+    install_crd(&control_plane).await;
+    let fixture = Fixture::new(&control_plane).await;
+    grant_surge_without_policy(&control_plane, &fixture.namespace).await;
+    fixture.create_deployment(NAME, 0, &json!({"app": NAME})).await;
+    let uid = &fixture.get("deployments", NAME).await["metadata"]["uid"];
+    let label = |number: usize| (format!("{}/{number:0>63}", vec!["a".repeat(63); 3].join(".")), json!("v".repeat(63)));
+    let mut labels: serde_json::Map<String, Value> = (0..50).map(label).collect();
+    labels.insert("magalix.com/handed-over".to_owned(), json!("true"));
+    for number in 0..FORGED {
+        let pod = json!({"metadata": {"name": format!("forged-{number}"), "labels": labels,
+            "annotations": {"magalix.com/handed-over-from": format!("{NAME}-x/u"), "magalix.com/handed-over-by": "nobody/u/r/t"},
+            "ownerReferences": [{"apiVersion": "apps/v1", "kind": "Deployment", "name": NAME, "uid": uid, "controller": true}]},
+            "spec": {"nodeSelector": {"is": "nowhere"}, "containers": [{"name": "app", "image": "app"}]}});
+        fixture.create("pods", pod).await;
+    }
+    let proxy = start_proxy(&control_plane, &fixture.namespace).await;
+    let operator = start(&proxy.url(), &fixture.namespace, &["--surge"]);
+    operator.wait_for_message("pod deleted that was handed over").await.unwrap();
+    let peak = status_kib(operator.process().id(), "VmHWM").unwrap() / 1024;
+    assert!(peak < MAX_MEMORY_MIB, "{peak} MiB");
 }
