@@ -171,6 +171,11 @@ mod tests {
         assert_eq!(claim(&spec, &restart(true, true), &own), Claim::Reverted(at(50)));
         assert_eq!(claim(&spec, &restart(true, true), &format!("{own}/revert")), Claim::Held);
         assert_eq!(claim(&spec, &restart(true, false), &own), Claim::Reverted(at(50)));
+        let mut mixed = restart(true, false);
+        let mut other = mixed["restart"]["sources"][0].clone();
+        (other["name"], other["revert"]) = (json!("e"), json!(false));
+        mixed["restart"]["sources"].as_array_mut().unwrap().push(other);
+        assert_eq!(claim(&spec, &mixed, &own), Claim::Over, "it has not read the other source's content");
         let mut referring = restart(false, true);
         referring["restart"]["sources"][0]["podScope"] = json!("Referring");
         assert_eq!(claim(&spec, &referring, &own), Claim::Held);
