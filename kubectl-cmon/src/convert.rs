@@ -23,7 +23,7 @@ use crate::monitors::{Monitor, all, name_of};
 use crate::options::{Access, Convert, WORKLOADS};
 use crate::outcome::Failure;
 use crate::request::SUSPENDED_AT;
-use crate::text::{note, print};
+use crate::text::{print, say_notes};
 
 /// The label and the key of the ConfigMap in which Reloader says its settings.
 const META_INFO: &str = "reloader.stakater.com/meta-info=reloader";
@@ -106,7 +106,7 @@ pub(crate) async fn run(access: &Access, ambassador: &Ambassador, convert: &Conv
         print(format_args!("---\n{}", manifest(&of_monitor, &[(SUSPENDED_AT, "before the move")], &fields)))?;
         names.insert(of_monitor);
     }
-    notes.iter().for_each(|text| note(text));
+    say_notes(&notes);
     Ok(())
 }
 

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use crate::options::{Create, Workload};
 use crate::outcome::Failure;
-use crate::text::{json as as_json, note, print};
+use crate::text::{compact_json, print, say_notes};
 
 /// What is read of an object, over all of a pod's references to it.
 pub(crate) struct Read {
@@ -26,7 +26,7 @@ pub(crate) async fn run(client: &Client, create: &Create) -> Result<(), Failure>
         (Some(workload), _) => {
             let object: Value = client.get(workload.resource, &workload.name).await?.value;
             let (monitor, notes) = of_workload(workload, &object, create.secrets)?;
-            notes.iter().for_each(|text| note(text));
+            say_notes(&notes);
             monitor
         }
         (None, Some((key, value))) => of_release(key, value, create.secrets),
@@ -132,21 +132,21 @@ pub(crate) fn strategy(resource: Resource, spec: &Value) -> Vec<(&'static str, V
 /// JSON, which is YAML, too: nobody but this function begins a line.
 pub(crate) fn manifest(name: &str, annotations: &[(&str, &str)], fields: &[(&str, Value)]) -> String {
     let mut text = "apiVersion: magalix.com/v1\nkind: ConfigMonitor\n".to_owned();
-    let _ = writeln!(text, "metadata:\n  name: {}", as_json(&json!(name)));
+    let _ = writeln!(text, "metadata:\n  name: {}", compact_json(&json!(name)));
     for (number, (key, value)) in annotations.iter().enumerate() {
         let _ = writeln!(
             text,
             "{}    {key}: {}",
             if number == 0 { "  annotations:\n" } else { "" },
-            as_json(&json!(value))
+            compact_json(&json!(value))
         );
     }
     text.push_str("spec:\n");
     for (field, value) in fields.iter().filter(|(_, value)| !value.is_null()) {
         let _ = match value.as_array().filter(|_| *field == "sources") {
-            None => writeln!(text, "  {field}: {}", as_json(value)),
+            None => writeln!(text, "  {field}: {}", compact_json(value)),
             Some(entries) => {
-                let entries: String = entries.iter().map(|entry| format!("\n    - {}", as_json(entry))).collect();
+                let entries: String = entries.iter().map(|entry| format!("\n    - {}", compact_json(entry))).collect();
                 writeln!(text, "  {field}:{entries}")
             }
         };

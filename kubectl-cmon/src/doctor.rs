@@ -15,7 +15,7 @@ use crate::ambassador::{Ambassador, OPERATORS, kubectl};
 use crate::monitors::{Monitor, all};
 use crate::options::{Access, Format, Search};
 use crate::outcome::Failure;
-use crate::text::{count, in_one_line, json as as_json, print};
+use crate::text::{compact_json, count, in_one_line, print};
 use crate::verdict::{message, reason};
 
 const CRD: &str = include_str!("../../crd.yml");
@@ -82,8 +82,9 @@ fn show(findings: &[Finding], search: &Search) -> Result<usize, Failure> {
         };
         print(match search.output {
             Some(Format::Json) => {
-                as_json(&json!({"state": word, "namespace": namespace, "object": object, "what": what, "next": next}))
-                    + "\n"
+                compact_json(
+                    &json!({"state": word, "namespace": namespace, "object": object, "what": what, "next": next}),
+                ) + "\n"
             }
             None => {
                 let what = in_one_line(what);

@@ -17,7 +17,7 @@ use crate::ambassador::Ambassador;
 use crate::monitors::{Monitor, pods_of};
 use crate::options::{Format, Status};
 use crate::outcome::Failure;
-use crate::text::{Node, ago, bar, in_one_line, json, pretty_json, print, reprint, say};
+use crate::text::{Node, ago, bar, compact_json, in_one_line, pretty_json, print, reprint, say};
 use crate::verdict::{is_true, message, reason};
 
 /// The time between two looks with `--watch`.
@@ -85,7 +85,7 @@ async fn summary(ambassador: &Ambassador, output: Option<Format>) -> Result<(), 
         let status = monitor.status.as_ref();
         let begun = status.and_then(|status| status.restart.as_ref()?.begun.as_ref());
         let next = || match output {
-            Some(Format::Json) => print(json(&object(&monitor, None)) + "\n"),
+            Some(Format::Json) => print(compact_json(&object(&monitor, None)) + "\n"),
             None => line(
                 &monitor.metadata.namespace,
                 &monitor.metadata.name,

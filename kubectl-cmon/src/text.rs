@@ -64,8 +64,8 @@ pub(crate) fn say(text: impl fmt::Display) {
 }
 
 /// Says what a reader of the output should know.
-pub(crate) fn note(text: &str) {
-    say(format_args!("note: {}", in_one_line(text)));
+pub(crate) fn say_notes(notes: &[String]) {
+    notes.iter().for_each(|note| say(format_args!("note: {}", in_one_line(note))));
 }
 
 fn write(text: &str) -> Result<(), Failure> {
@@ -97,7 +97,7 @@ pub(crate) fn in_one_line(text: &str) -> String {
 }
 
 /// Returns a value as JSON that is a value of YAML, too: YAML takes further characters for line breaks.
-pub(crate) fn json(value: &Value) -> String {
+pub(crate) fn compact_json(value: &Value) -> String {
     escaped(&value.to_string())
 }
 
@@ -161,7 +161,7 @@ mod tests {
         assert!(shown.contains(r"\u{1b}[2J\u{9b}31m\u{202e}\r\nReady: all is well"), "{shown}");
         assert_eq!((shown.lines().count(), shown.contains(|c: char| c != '\n' && c.is_control())), (2, false));
         let value = serde_json::json!({"message": message});
-        assert_eq!(printable(&json(&value)), json(&value), "JSON stays JSON");
+        assert_eq!(printable(&compact_json(&value)), compact_json(&value), "JSON stays JSON");
         assert_eq!(serde_json::from_str::<Value>(&pretty_json(&value)).unwrap(), value);
     }
 

@@ -219,11 +219,9 @@ impl Index {
             }
             // What a pod has referred to stays known for a while, unless others wait for its places.
             Event::Deleted(_) => {
-                let of_pods = pods.monitors.iter().filter_map(|uid| self.monitors.get(uid)?.discovering.as_deref());
-                let lacks_room = |of: &Discovering| {
-                    pods.found.as_ref().is_some_and(|found| of.policy.discovered(found, &of.known).1.is_some())
-                };
-                if of_pods.into_iter().any(lacks_room) {
+                let mut of_pods = pods.monitors.iter().filter_map(|uid| self.monitors.get(uid)?.discovering.as_deref());
+                let lacks_room = |found: &Arc<Found>| of_pods.any(|of| of.policy.lacks_room(found, &of.known));
+                if pods.found.as_ref().is_some_and(lacks_room) {
                     pods.relist_soon(now);
                 }
                 false

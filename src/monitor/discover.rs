@@ -248,6 +248,11 @@ impl Policy {
         (sources, surplus)
     }
 
+    /// Returns whether pods refer to an object that has no place. Many pods may be deleted, and most refer to few.
+    pub(crate) fn lacks_room<'a>(&self, found: &'a Found, known: impl IntoIterator<Item = &'a SourceName>) -> bool {
+        self.sources.len() + found.objects.len() > MAX_SOURCES && self.discovered(found, known).1.is_some()
+    }
+
     /// Adds the sources that are read from pods. Those in the status have these keys unless pods refer to them. Secrets are
     /// left as they are if they may not be watched.
     pub(crate) fn discover<'a>(

@@ -48,7 +48,7 @@ pub struct Pod {
     /// The controller. Of a pod that is handed over, the ReplicaSet that it comes from.
     pub controller: Option<Arc<Owner>>,
     pub(crate) handed_over: Option<Arc<HandedOver>>,
-    /// Whether an annotation says whether its ReplicaSet deletes it before other ready ones.
+    /// Whether an annotation says when its ReplicaSet deletes it.
     pub(crate) has_cost: bool,
     /// Whether `spec.restartLast` of the ConfigMonitor for which the pod was read selects it.
     pub(crate) goes_last: bool,

@@ -125,7 +125,6 @@ pub fn proxy_args(deployment: &Value, namespace: &str, own: &str) -> Vec<String>
     narrowing.map(|arg| env.iter().fold(arg.to_owned(), expanded)).collect()
 }
 
-/// Starts the operator's proxy for a namespace in which the operator has its rights.
 /// Gives an operator in the namespace the right to change pods, without the policy that fences it.
 pub async fn grant_surge_without_policy(control_plane: &ControlPlane, namespace: &str) {
     let objects = manifests(&project("deploy/surge/policy.yml")).unwrap();
@@ -136,6 +135,7 @@ pub async fn grant_surge_without_policy(control_plane: &ControlPlane, namespace:
     control_plane.kubectl().ok(&binding).await.unwrap();
 }
 
+/// Starts the operator's proxy for a namespace in which the operator has its rights.
 pub async fn start_proxy(control_plane: &ControlPlane, namespace: &str) -> Proxy {
     start_proxy_of(control_plane, shipped_deployment(control_plane).await, namespace).await
 }

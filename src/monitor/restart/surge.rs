@@ -184,10 +184,9 @@ pub(crate) fn go_first(pod: &Pod) -> Value {
 
 fn swap(pod: &Pod, from: Option<&Owner>, to: &Owner, labels: &Value, annotations: &Value) -> Value {
     let Owner { api_version, kind, name, uid } = to;
-    let blocks = to.is_of(REPLICA_SETS);
     let mut owners =
         vec![json!({ "apiVersion": api_version, "kind": kind, "name": name, "uid": uid, "controller": true,
-        "blockOwnerDeletion": blocks })];
+        "blockOwnerDeletion": to.is_of(REPLICA_SETS) })];
     owners.extend(from.map(|from| json!({ "$patch": "delete", "uid": from.uid })));
     json!({ "metadata": {
         "uid": pod.uid,

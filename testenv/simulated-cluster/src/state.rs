@@ -1159,24 +1159,6 @@ impl ClusterState {
         }
     }
 
-    /// Notes that a ReplicaSet deletes a pod which serves, and that fewer than the Deployment desires serve without it: it
-    /// never does that of itself.
-    fn must_not_be_missed(&mut self, id: usize) {
-        let is_its = |pod: &&Pod| match pod.controller.as_ref().map(|owner| owner.kind) {
-            Some(OwnerKind::ReplicaSet) => self
-                .workloads
-                .iter()
-                .any(|workload| workload.deployment.is_some() && Some(&workload.owner) == pod.controller.as_ref()),
-            _ => pod.is_handed_over(),
-        };
-        let serving = || self.pods.iter().filter(is_its).filter(|pod| pod.ready.is_some() && pod.gone_by.is_none());
-        let left = serving().filter(|pod| pod.id != id).count();
-        if !self.deployment.is_gone && serving().any(|pod| pod.id == id) && left < self.deployment.replicas {
-            let desired = self.deployment.replicas;
-            self.ledger.improper.push(format!("a ReplicaSet deletes pod {id}, and {left} of {desired} serve"));
-        }
-    }
-
     pub(crate) fn owner_by_name(&self, name: &str) -> Option<usize> {
         self.workloads.iter().position(|workload| workload.owner.name == name)
     }

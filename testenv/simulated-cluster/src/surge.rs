@@ -105,23 +105,38 @@ impl ClusterState {
         Answer::ok(objects::deployment(deployment, status, self.ledger.min_ready), fact)
     }
 
+    /// Returns whether a pod belongs to a ReplicaSet of the Deployment.
+    fn is_of_a_set(&self, pod: &Pod) -> bool {
+        let owner = pod.controller.as_ref().filter(|owner| owner.kind == OwnerKind::ReplicaSet);
+        owner.is_some_and(|owner| self.owner_by_name(owner.name).is_some())
+    }
+
+    /// Notes that a ReplicaSet deletes a pod which serves, and that fewer than the Deployment desires serve without it: it
+    /// never does that of itself.
+    pub(crate) fn must_not_be_missed(&mut self, id: usize) {
+        let serves = |pod: &&Pod| {
+            (self.is_of_a_set(pod) || pod.is_handed_over()) && pod.ready.is_some() && pod.gone_by.is_none()
+        };
+        let serving = || self.pods.iter().filter(serves);
+        let (left, desired) = (serving().filter(|pod| pod.id != id).count(), self.deployment.replicas);
+        if !self.deployment.is_gone && serving().any(|pod| pod.id == id) && left < desired {
+            self.ledger.improper.push(format!("a ReplicaSet deletes pod {id}, and {left} of {desired} serve"));
+        }
+    }
+
     /// Returns the pods of the Deployment's ReplicaSets that are available by any clock, or by what this task has sent at
     /// the same time, without this one. Pods must have been ready for `min_ready` seconds, or for what the Deployment says
     /// if that is longer.
     fn available_beside(&self, caller: &Caller, id: usize, min_ready: u32) -> usize {
         let least = Duration::from_secs(self.ledger.min_ready.max(min_ready).into()).saturating_sub(self.ledger.skew);
         let overtaking = self.ledger.overtaking(caller, self.ms);
-        let is_its = |pod: &&Pod| {
-            let owner = pod.controller.as_ref().filter(|owner| owner.kind == OwnerKind::ReplicaSet);
-            owner.is_some_and(|owner| self.owner_by_name(owner.name).is_some())
-        };
         let counts = |pod: &&Pod| {
             let since = pod.ready.map(|ready| self.ledger.pods[pod.id].ready_by_node(ready));
             let is_ready = since.is_some_and(|since| u128::from(self.ms - since) >= least.as_millis());
             let is_available = is_ready && !pod.finished && pod.gone_by.is_none();
             pod.id != id && (is_available || overtaking.contains(&pod.id))
         };
-        self.pods.iter().filter(is_its).filter(counts).count()
+        self.pods.iter().filter(|pod| self.is_of_a_set(pod)).filter(counts).count()
     }
 
     /// Returns by how many pods handing this pod over exceeds `maxSurge`, as far as its sender can know.
@@ -140,10 +155,8 @@ impl ClusterState {
             return 0;
         }
         let Some(pod) = self.pods.iter().find(|pod| pod.id == id && pod.ready.is_some()) else { return 0 };
-        let is_of_a_set = pod.controller.as_ref().is_some_and(|owner| owner.kind == OwnerKind::ReplicaSet);
-        let is_named = is_of_a_set && pod.controller.as_ref().is_some_and(|it| self.owner_by_name(it.name).is_some());
         let Deployment { is_gone, replicas, may_surge, .. } = self.deployment;
-        if is_gone || !may_surge || spec.max_surge.is_none() || !(is_named || pod.is_handed_over()) {
+        if is_gone || !may_surge || spec.max_surge.is_none() || !(self.is_of_a_set(pod) || pod.is_handed_over()) {
             return 0;
         }
         let is_alone = spec.max_unavailable.is_none();

@@ -1,4 +1,4 @@
-//! Rollouts, reverts and the end of ConfigMonitors at any moment of a restart with `maxSurge`: no pod that serves is missed.
+//! `maxSurge` at its bounds: rollouts, reverts and the end of ConfigMonitors at any moment, and many pods that look handed over.
 
 use std::env;
 use std::time::Duration;
@@ -20,6 +20,7 @@ const FORGED: usize = 2000;
 const MAX_MEMORY_MIB: u64 = 32;
 const REPLICAS: usize = 4;
 const STEPS: usize = 25;
+
 #[tokio::test]
 async fn with_surge_no_pod_is_missing_whatever_users_do_meanwhile() {
     let first: u64 = env::var("CHAOS_SEED").map_or(1, |seed| seed.parse().unwrap());
