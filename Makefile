@@ -34,7 +34,7 @@ help:
 	@echo "make test-node    apply the manifests on a real kubelet with real containers; needs root and Debian"
 	@echo "make test-versions"
 	@echo "                  test-cluster, test-packaging and test-node on each version of Kubernetes in docs/versions.md; takes two hours"
-	@echo "make test-versions VERSIONS='1.30 1.36'"
+	@echo "make test-versions VERSIONS='1.31 1.37'"
 	@echo "                  these versions only"
 	@echo "make nightly      what takes long and finds rarely, with a seed of the day: stories, courses, chaos, a hostile tenant, mutants"
 	@echo "make simulate STORIES=100000 SEED=7 DEPTH=4"
@@ -149,7 +149,7 @@ test-node: rust go
 	    --config "target.'cfg(unix)'.runner = ['setpriv', '--pdeathsig', 'TERM', '$(CURDIR)/testenv/node/in-namespaces.sh']" -- --nocapture --test-threads=1
 
 # Arguments of testenv/versions.sh. The oldest and the newest version are tested with each other's kubectl proxy, and on a real node, too.
-VERSIONS = 1.30 1.33 1.34 1.35 1.36 1.30/1.36 1.36/1.30 node/1.30 node/1.36
+VERSIONS = 1.31 1.33 1.34 1.35 1.36 1.37 1.31/1.37 1.37/1.31 node/1.31 node/1.37
 
 test-versions: tools
 	@testenv/versions.sh $(VERSIONS)

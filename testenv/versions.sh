@@ -1,8 +1,8 @@
 #!/bin/bash
 # Runs the tests on each of these versions of Kubernetes:
-#   1.30       the tests of the operator but those of the night, and a check that the simulated API server answers like the real one
-#   1.30/1.36  the same with kubectl, and thus the proxy, of 1.36
-#   node/1.30  the tests of a real node, if this machine can run one
+#   1.31       the tests of the operator but those of the night, and a check that the simulated API server answers like the real one
+#   1.31/1.37  the same with kubectl, and thus the proxy, of 1.37
+#   node/1.31  the tests of a real node, if this machine can run one
 #
 # A failed version does not stop the others. At the end, each version has a line, and the exit code is 1 if a version has failed.
 set -uo pipefail

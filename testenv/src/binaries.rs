@@ -5,7 +5,7 @@
 //! else `$HOME/.cache/configmonitor-operator`, in a folder named after a hash of the pin. Nothing but Go modules is
 //! downloaded, and nothing is installed.
 //!
-//! `$CONFIGMONITOR_KUBERNETES` selects an older version of Kubernetes, such as `1.30`, and `$CONFIGMONITOR_KUBECTL`
+//! `$CONFIGMONITOR_KUBERNETES` selects an older version of Kubernetes, such as `1.31`, and `$CONFIGMONITOR_KUBECTL`
 //! another one for kubectl alone: see `docs/versions.md`.
 
 use std::collections::BTreeMap;
@@ -81,12 +81,13 @@ const STAGES: [&str; 5] = [
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(30);
 
 /// The versions of Kubernetes that are built, oldest first, and the folders that pin them.
-pub const VERSIONS: [(&str, &str); 5] = [
-    ("1.30", "control-plane/1.30"),
+pub const VERSIONS: [(&str, &str); 6] = [
+    ("1.31", "control-plane/1.31"),
     ("1.33", "control-plane/1.33"),
     ("1.34", "control-plane/1.34"),
     ("1.35", "control-plane/1.35"),
-    ("1.36", NEWEST),
+    ("1.36", "control-plane/1.36"),
+    ("1.37", NEWEST),
 ];
 
 /// The folder of the newest version, which is the default.

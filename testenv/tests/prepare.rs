@@ -14,7 +14,7 @@ fn a_missing_program_is_reported_in_one_line() {
     assert!(failure("", |_| ()).contains("util-linux"));
 
     let line = failure("1.29", |_| ());
-    assert!(line.contains("CONFIGMONITOR_KUBERNETES is 1.29, and must be one of 1.30, "), "{line}");
+    assert!(line.contains("CONFIGMONITOR_KUBERNETES is 1.29, and must be one of 1.31, "), "{line}");
 
     let line = failure("", |bin| {
         let setpriv = bin.join("setpriv");

@@ -289,7 +289,7 @@ async fn values_that_are_wrong_are_refused() {
         ] {
             let mut template = tool(helm, dir.path()).await;
             // A Helm that was not built by its own Makefile takes the cluster for an old one.
-            template.args(["template", RELEASE, &chart(), "--kube-version=1.36", "--set", set]);
+            template.args(["template", RELEASE, &chart(), "--kube-version=1.37", "--set", set]);
             let error = printed(&template).await.unwrap_err().to_string();
             // Before this is the command.
             let (_, error) = error.split_once(" fails: ").unwrap();
