@@ -43,9 +43,9 @@ pub struct Options {
     /// URL of kubectl proxy: http://HOST:PORT, or unix:///PATH for its unix socket.
     #[arg(long, env = "KUBECTL_PROXY_URL", value_name = "URL", default_value = "http://127.0.0.1:8001", value_parser = proxy_url)]
     pub(crate) proxy_url: Url,
-    /// Namespaces to work in, separated by vertical bars.
-    #[arg(long, env = "res_namespace", value_name = "NAME|...", default_value = "default", value_delimiter = '|', value_parser = namespace)]
-    pub(crate) namespace: Vec<Arc<str>>,
+    /// Namespaces to work in, separated by commas. Vertical bars, as in the pattern of the proxy, separate them as well.
+    #[arg(long, env = "res_namespace", value_name = "NAME,...", default_value = "default", value_parser = namespaces)]
+    pub(crate) namespace: Vec<Box<[Arc<str>]>>,
     /// Work in all namespaces and ignore --namespace.
     #[arg(long, env = "CONFIGMONITOR_ALL_NAMESPACES")]
     pub(crate) all_namespaces: bool,
@@ -126,7 +126,7 @@ impl Options {
             let (excluded, selector) = (self.exclude_namespaces.clone(), self.namespace_selector.clone());
             return Namespaces::All { excluded, selector };
         }
-        Namespaces::Named(self.namespace.iter().cloned().collect::<BTreeSet<_>>().into_iter().collect())
+        Namespaces::Named(self.namespace.iter().flatten().cloned().collect::<BTreeSet<_>>().into_iter().collect())
     }
 
     /// The namespace of the Lease, and the name of the process in the Lease. None without `--leader-elect`.
@@ -188,6 +188,10 @@ fn log_filter(text: &str) -> Result<Targets, String> {
     text.parse().map_err(|error| format!("{error}"))
 }
 
+fn namespaces(text: &str) -> Result<Box<[Arc<str>]>, String> {
+    text.split([',', '|']).map(namespace).collect()
+}
+
 fn namespace(text: &str) -> Result<Arc<str>, String> {
     if is_dns_label(text) {
         Ok(text.into())
@@ -220,7 +224,11 @@ mod tests {
     #[test]
     fn the_namespaces_are_one_or_several_or_all() {
         let namespaces = |arguments: &[&str]| read(arguments).expect("valid").namespaces();
-        assert_eq!(namespaces(&["--namespace", "b|a|b"]), Namespaces::Named(vec!["a".into(), "b".into()]));
+        for list in
+            [&["--namespace", "b,a,b"][..], &["--namespace", "b|a|b"], &["--namespace", "b", "--namespace", "a"]]
+        {
+            assert_eq!(namespaces(list), Namespaces::Named(vec!["a".into(), "b".into()]), "{list:?}");
+        }
         let defaults = ["kube-system", "kube-node-lease", "kube-public"];
         assert_eq!(
             namespaces(&["--all-namespaces", "--namespace", "a"]),
@@ -249,7 +257,7 @@ mod tests {
             (["--proxy-url", "unix://host/path"], "--proxy-url"),
             (["--proxy-url", "unix:///"], "--proxy-url"),
             (["--namespace", "Not A Name"], "--namespace"),
-            (["--namespace", "a||b"], "--namespace"),
+            (["--namespace", "a,,b"], "--namespace"),
             (["--exclude-namespaces", "a*b"], "--exclude-namespaces"),
             (["--namespace-selector", "a in (b)"], "--namespace-selector"),
             (["--namespace-selector", "a=b"], "--all-namespaces"),

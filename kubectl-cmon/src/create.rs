@@ -35,11 +35,11 @@ pub(crate) async fn run(client: &Client, create: &Create) -> Result<(), Failure>
     print(monitor)
 }
 
-/// Sources are read from the pods, so the strategy is the default, but written down.
+/// Sources are read from the pods, so the strategy is the default: of all StatefulSets one pod at a time.
 fn of_release(key: &str, value: &str, secrets: bool) -> String {
     let kinds = if secrets { json!({"kinds": ["ConfigMap", "Secret"]}) } else { json!({}) };
     let selector = json!({key: value});
-    manifest(value, &[], &[("discover", kinds), ("podSelector", selector), ("maxUnavailable", json!("25%"))])
+    manifest(value, &[], &[("discover", kinds), ("podSelector", selector)])
 }
 
 /// Returns the manifest, and notes for its reader.

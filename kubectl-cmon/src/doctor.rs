@@ -34,6 +34,9 @@ const OPERATOR: &str = "configmonitor-operator";
 /// A leader renews its Lease every two seconds. Its clock may be another one than the API server's.
 const EXPIRED_AFTER: Duration = Duration::from_secs(60);
 
+/// Ten restarts within this time are a loop that the operator's guard does not see.
+const A_LOOP: Duration = Duration::from_secs(45 * 60);
+
 /// What was found about an object.
 struct Finding {
     state: State,
@@ -209,17 +212,22 @@ async fn monitors(ambassador: &Ambassador, all_namespaces: bool) -> Result<Vec<F
         // That is a finding already.
         Err(Error { cause: Cause::NoSuchResource, .. }) => return Ok(Vec::new()),
         answer => match or_unknown(answer, "ConfigMonitors")? {
-            Ok(objects) => objects.items,
+            Ok(objects) => objects,
             Err(unknown) => return Ok(vec![unknown]),
         },
     };
     let mut findings = Vec::new();
-    for object in &objects {
+    for object in &objects.items {
         let monitor = Monitor::of(object)?;
         let (namespace, name) = (&monitor.metadata.namespace, format!("ConfigMonitor/{}", monitor.metadata.name));
         let is_read = monitor.is_read();
         let (state, what) = match monitor.status.filter(|_| is_read) {
             Some(status) => {
+                if status.ten_restarts_since().is_some_and(|since| objects.at.since(since) < A_LOOP) {
+                    let next = "find out who writes the source; if such restarts are intended, set minIntervalSeconds";
+                    let busy = Finding::new(&*name, State::Wrong(next.to_owned()), "ten restarts within 45 minutes");
+                    findings.push(busy.within(namespace));
+                }
                 let state = match Reason::from_str(reason(&status)) {
                     Ok(reason) if reason.needs_attention() => State::Wrong(next_step(reason).to_owned()),
                     Ok(reason) if reason.is_delay_by_author() && status.restart.is_some() => State::Held,

@@ -43,6 +43,8 @@ pub struct Outlook {
     notes: Vec<String>,
     /// Whether pods are handed over, which not every operator may do.
     is_surge: bool,
+    /// Whether no field says how many pods may be unavailable.
+    is_by_default: bool,
     is_new: bool,
 }
 
@@ -163,6 +165,7 @@ pub async fn look_ahead(
         is_held: false,
         notes: now.notes,
         is_surge: !premise.monitor["spec"]["maxSurge"].is_null(),
+        is_by_default: ["maxUnavailable", "maxSurge"].iter().all(|field| premise.monitor["spec"][field].is_null()),
         status,
         is_new,
     };
@@ -241,7 +244,7 @@ fn object(outlook: &Outlook) -> Value {
 }
 
 fn node(outlook: &Outlook) -> Node {
-    let Outlook { name, status, first, later, is_held, notes, is_surge, is_new } = outlook;
+    let Outlook { name, status, first, later, is_held, notes, is_surge, is_by_default, is_new } = outlook;
     let number = first.len() + later.len();
     let changes = status.restart.iter().flat_map(|restart| &restart.changes);
     let changed = named(changes.map(|change| &change.source));
@@ -261,6 +264,10 @@ fn node(outlook: &Outlook) -> Node {
     parts.extend(pods("then, if each successor becomes available", later));
     if number > 0 && *is_surge {
         parts.push(Node::leaf("handed over (maxSurge), if the operator has the rights of deploy/surge".to_owned()));
+    }
+    if !later.is_empty() && *is_by_default {
+        let budget = "without maxUnavailable: 25% of the pods of each owner at a time, of all StatefulSets one pod";
+        parts.push(Node::leaf(budget.to_owned()));
     }
     parts.extend(notes.iter().cloned().map(Node::leaf));
     Node::with(format!("ConfigMonitor/{name}  {line}"), parts)

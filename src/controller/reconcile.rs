@@ -185,6 +185,7 @@ impl Reconciler {
         let state = MonitorState {
             reason: ready.reason.clone(),
             pending,
+            ten_since: status.ten_restarts_since(),
             is_delayed_by_author: known.is_some_and(Reason::is_delay_by_author),
             needs_attention: known.is_some_and(Reason::needs_attention),
             is_stalled: known.is_some_and(|reason| reason.holds() == Holds::Stalled),

@@ -8,7 +8,7 @@ use bytes::{Bytes, BytesMut};
 use futures_util::StreamExt;
 use reqwest::header::{DATE, HeaderMap, RETRY_AFTER};
 use reqwest::{Method, Url};
-use serde::de::DeserializeOwned;
+use serde::de::{DeserializeOwned, IgnoredAny};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -316,6 +316,22 @@ impl Client {
         let action = request.action.clone();
         let (body, _) = self.exchange(request).await?;
         parse(&body.text, &action)
+    }
+
+    /// Asks whether a pod may be changed, by a change of nothing that is not stored.
+    ///
+    /// # Errors
+    /// [`Cause`] says what the caller can do. A pod that is gone is no failure.
+    pub(crate) async fn may_patch_pod(&self, name: &str, uid: &Uid) -> Result<(), Error> {
+        let mut request = self.request(Method::PATCH, Action::on("patch", PODS, name));
+        request.url.query_pairs_mut().append_pair("dryRun", "All");
+        let request = with_json(request, &json!({ "metadata": { "uid": uid } }))?;
+        match self.answer::<IgnoredAny>(Request { content_type: MERGE_PATCH, ..request }).await {
+            Err(error) if !matches!(error.cause, Cause::NotFound(_) | Cause::Conflict(_) | Cause::Invalid(_)) => {
+                Err(error)
+            }
+            _ => Ok(()),
+        }
     }
 
     pub(super) fn request(&self, method: Method, action: Action) -> Request {

@@ -40,7 +40,7 @@ pub enum Cause {
     /// 429: retry, after the delay that the server names.
     #[error("the API server is busy{}", .0.map_or(String::new(), |after| format!(", retry after {} s", after.as_secs())))]
     Busy(Option<Duration>),
-    /// 429 for an eviction: a PodDisruptionBudget does not allow the eviction now.
+    /// 429 or 403 for an eviction: a PodDisruptionBudget does not allow the eviction now.
     #[error("{0}")]
     Blocked(String),
     /// 410, or a resourceVersion from the future: the version does not exist, or not any more. List again.
@@ -88,6 +88,8 @@ struct StatusAnswer {
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct Details {
+    name: String,
+    kind: String,
     retry_after_seconds: u64,
     causes: Vec<DetailsCause>,
 }
@@ -108,7 +110,8 @@ impl Cause {
     /// the answer.
     ///
     /// An answer without a `Status` object does not come from the API server's handlers. kubectl proxy answers 500 with
-    /// plain text if it cannot reach the server; a path that is not served gets a plain `404 page not found`.
+    /// plain text if it cannot reach the server; a path that is not served gets a plain `404 page not found`, and from 1.38
+    /// on a `Status` that names no object (kubernetes PR 138219).
     pub(super) fn of_answer(code: u16, retry_after: Option<&str>, body: &[u8]) -> Self {
         let status: Option<StatusAnswer> =
             serde_json::from_slice(body).ok().filter(|status: &StatusAnswer| status.kind == "Status");
@@ -125,10 +128,15 @@ impl Cause {
             };
         };
         let (message, named) = (quote(&status.message), status.details.retry_after_seconds);
-        let budget = status.details.causes.iter().find(|cause| cause.reason == "DisruptionBudget");
+        let budget = status.details.causes.iter().find(|cause| cause.reason.starts_with("DisruptionBudget"));
+        let is_unknown = status.message.starts_with("the server could not find the requested resource");
+        let is_named = !status.details.name.is_empty() && !is_unknown || is_denial(&status.message);
         match code {
-            // Only the message of the cause names the PodDisruptionBudget.
+            // Of the messages of a 429, only that of the cause names the PodDisruptionBudget.
             429 if let Some(cause) = budget => Self::Blocked(quote(&format!("{} {}", status.message, cause.message))),
+            // One that is broken allows no eviction. Before 1.37 there is no cause. (registry/core/pod/storage/eviction.go)
+            403 if budget.is_some() || status.details.kind == "poddisruptionbudget" => Self::Blocked(message),
+            404 if status.reason == "NotFound" && !is_named => Self::NoSuchResource,
             404 if status.reason == "NotFound" => Self::NotFound(message),
             409 => Self::Conflict(message),
             410 => Self::Expired,
@@ -207,7 +215,7 @@ mod tests {
     use super::*;
     use crate::kube::{CONFIG_MAPS, PODS};
     use proptest::prelude::*;
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     fn status(reason: &str, message: &str) -> Vec<u8> {
         format!(r#"{{"kind":"Status","reason":"{reason}","message":"{message}"}}"#).into_bytes()
@@ -226,9 +234,17 @@ mod tests {
     }
 
     #[test]
-    fn only_a_status_with_reason_not_found_means_that_the_object_is_missing() {
-        assert_eq!(Cause::of_answer(404, None, &status("NotFound", "x")), Cause::NotFound("x".to_owned()));
+    fn only_a_status_that_names_an_object_means_that_the_object_is_missing() {
+        let missing = br#"{"kind":"Status","reason":"NotFound","message":"x","details":{"name":"a","kind":"pods"}}"#;
+        assert_eq!(Cause::of_answer(404, None, missing), Cause::NotFound("x".to_owned()));
+        let denied = "admission webhook 'w' denied the request: x";
+        let denial = Cause::of_answer(404, None, &status("NotFound", denied));
+        assert_eq!(denial, Cause::NotFound(denied.to_owned()), "the next list shows whether the object is there");
         assert_eq!(Cause::of_answer(404, None, b"404 page not found\n"), Cause::NoSuchResource);
+        let of_1_38 = status("NotFound", "the server could not find the requested resource");
+        assert_eq!(Cause::of_answer(404, None, &of_1_38), Cause::NoSuchResource);
+        let named = br#"{"kind":"Status","reason":"NotFound","message":"the server could not find the requested resource","details":{"name":"x"}}"#;
+        assert_eq!(Cause::of_answer(404, None, named), Cause::NoSuchResource);
         assert!(matches!(Cause::of_answer(404, None, &status("Odd", "x")), Cause::Refused(_)));
     }
 
@@ -280,6 +296,16 @@ mod tests {
         let text = "Cannot evict pod. The disruption budget web needs 2 healthy pods".to_owned();
         assert_eq!(cause, Cause::Blocked(text));
         assert_eq!(cause.delay(Duration::ZERO), BLOCKED_DELAY);
+        let text = r#"poddisruptionbudget.policy "web" is forbidden: pdb disruptions allowed is negative"#;
+        let broken = |details: Value| {
+            let status = json!({ "kind": "Status", "reason": "Forbidden", "message": text, "details": details });
+            Cause::of_answer(403, None, status.to_string().as_bytes())
+        };
+        let causes = json!([{ "reason": "DisruptionBudget", "message": "The disruption budget web is broken" }]);
+        for details in [json!({ "causes": causes }), json!({ "kind": "poddisruptionbudget", "name": "web" })] {
+            assert_eq!(broken(details), Cause::Blocked(text.to_owned()));
+        }
+        assert!(matches!(broken(json!({ "kind": "poddisruptionbudgets" })), Cause::Forbidden(_)), "a right is missing");
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! The fields of Kubernetes objects that the operator uses. Decoding skips all others.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -233,6 +234,48 @@ pub(crate) struct PodAnswer<A: Default = IgnoredAny, S: Default = IgnoredAny> {
     pub(crate) status: PodStatus,
 }
 
+/// The parts of the spec of a pod that matter for each pod.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct PodSpec {
+    restart_policy: String,
+    volumes: Vec<Volume>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Volume {
+    persistent_volume_claim: Option<IgnoredAny>,
+}
+
+impl PodSpec {
+    /// Whether the pod ends by itself, with a result.
+    pub(crate) fn completes(&self) -> bool {
+        matches!(&*self.restart_policy, "OnFailure" | "Never")
+    }
+
+    pub(crate) fn has_claim(&self) -> bool {
+        self.volumes.iter().any(|volume| volume.persistent_volume_claim.is_some())
+    }
+}
+
+/// The spec of a pod, or what is kept of it.
+pub(crate) trait HasPodSpec: Default {
+    fn pod_spec(&self) -> Cow<'_, PodSpec>;
+}
+
+impl HasPodSpec for PodSpec {
+    fn pod_spec(&self) -> Cow<'_, PodSpec> {
+        Cow::Borrowed(self)
+    }
+}
+
+impl HasPodSpec for Option<Box<RawValue>> {
+    fn pod_spec(&self) -> Cow<'_, PodSpec> {
+        Cow::Owned(self.as_ref().and_then(|spec| serde_json::from_str(spec.get()).ok()).unwrap_or_default())
+    }
+}
+
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct PodMetadata<A: Default> {
@@ -434,6 +477,12 @@ fn condition<'a>(conditions: &'a [PodCondition], r#type: &str, status: &str) -> 
     conditions.iter().find(|condition| condition.r#type == r#type && condition.status == status)
 }
 
+impl PodCondition {
+    fn text(&self) -> String {
+        format!("{}: {}", self.reason, self.message)
+    }
+}
+
 fn controller<'de, D: Deserializer<'de>>(owners: D) -> Result<Option<Arc<Owner>>, D::Error> {
     let owners: Vec<OwnerReference> = Deserialize::deserialize(owners)?;
     let controller = owners.into_iter().find(|owner| owner.controller);
@@ -462,6 +511,23 @@ impl PodStatus {
         condition(&self.conditions, "Ready", "True").map(|ready| ready.last_transition_time.unwrap_or(created))
     }
 
+    /// Whether all containers are ready. A pod may not be although they are: its node is cut off, or it has readiness
+    /// gates.
+    pub(crate) fn are_containers_ready(&self) -> bool {
+        match self.conditions.iter().find(|condition| condition.r#type == "ContainersReady") {
+            Some(condition) => condition.status == "True",
+            None => !self.container_statuses.is_empty() && self.container_statuses.iter().all(|status| status.ready),
+        }
+    }
+
+    /// Whether somebody ends the pod for a reason that is not its own: an eviction by the API, a preemption, or its node
+    /// shuts down. A kubelet that lacks a resource says the same, and nothing if a pod exceeds a limit of its own.
+    pub(crate) fn is_disrupted(&self) -> bool {
+        condition(&self.conditions, "DisruptionTarget", "True").is_some()
+            || matches!(&*self.reason, "Terminated" | "NodeShutdown" | "Preempting")
+            || self.container_statuses.iter().any(ContainerStatus::is_lost)
+    }
+
     /// The time since which all containers and the started sidecars run, on the clock of the node. None if a container
     /// does not run.
     pub(crate) fn started(&self) -> Option<ServerTime> {
@@ -471,27 +537,34 @@ impl PodStatus {
         sidecars.map(of).try_fold(last, |last, next| Some(last.max(next?)))
     }
 
-    /// Why the pod is not ready. The text is the same at each attempt: it contains no time and no number of attempts.
-    pub(crate) fn trouble(&self) -> Option<Arc<str>> {
+    /// Why the pod that was `created` then is not ready. The text is the same at each attempt: it contains no number of
+    /// attempts, and no other time.
+    pub(crate) fn trouble(&self, created: ServerTime) -> Option<Arc<str>> {
         if condition(&self.conditions, "Ready", "True").is_some() {
             return None;
         }
         let of_containers = || {
             let mut init = self.init_container_statuses.iter().filter(|container| !container.ready);
-            let in_init = init.find_map(|container| container.trouble("has not finished"));
+            let in_init = init.find_map(|container| container.trouble("has not finished", created));
             let mut containers = self.container_statuses.iter().filter(|container| !container.ready);
-            in_init.or_else(|| containers.find_map(|container| container.trouble("is not ready: see its probes")))
+            in_init
+                .or_else(|| containers.find_map(|container| container.trouble("is not ready: see its probes", created)))
         };
         let trouble = match condition(&self.conditions, "PodScheduled", "False") {
-            Some(PodCondition { reason, message, .. }) => format!("{reason}: {message}"),
+            Some(scheduled) => scheduled.text(),
+            None if self.are_containers_ready() => condition(&self.conditions, "Ready", "False")?.text(),
+            // Its kubelet has not seen it, or is gone.
+            None if self.phase == "Pending" && self.container_statuses.is_empty() => format!("Pending since {created}"),
             None => of_containers()?,
         };
-        Some(cut(trouble.trim_end_matches(": "), MAX_TROUBLE).into())
+        Some(cut(trouble.trim_end_matches(": "), MAX_TROUBLE)).filter(|trouble| !trouble.is_empty()).map(Arc::from)
     }
 
-    /// Which container restarted, and how its previous run ended, or why the pod as a whole has failed.
-    pub(crate) fn crash(&self) -> Option<Arc<str>> {
-        self.failure().or_else(|| self.container_statuses.iter().find_map(ContainerStatus::crash))
+    /// Which container restarted, and how its previous run ended, or why the pod as a whole has failed. A pod that is
+    /// being deleted fails before it is gone, and does not restart its containers.
+    pub(crate) fn crash(&self, is_deleted: bool) -> Option<Arc<str>> {
+        let failure = if is_deleted || self.is_disrupted() { None } else { self.failure() };
+        failure.or_else(|| self.container_statuses.iter().find_map(ContainerStatus::crash))
     }
 
     /// Why the pod has failed, for example because its kubelet has evicted it. A pod that its kubelet rejects has
@@ -509,7 +582,7 @@ impl PodStatus {
 impl ContainerStatus {
     /// Why the container is not ready; `runs_and` completes the reason of a running one. Leaves out messages of
     /// the runtime: they may quote an argument that comes from a ConfigMap.
-    fn trouble(&self, runs_and: &str) -> Option<String> {
+    fn trouble(&self, runs_and: &str, created: ServerTime) -> Option<String> {
         let Self { name, image, restart_count, state, last_state, .. } = self;
         let failed =
             first_end([state, last_state]).filter(|terminated| terminated.exit_code != 0 || *restart_count > 0);
@@ -521,9 +594,10 @@ impl ContainerStatus {
             (Some(Waiting { reason, .. }), _) if matches!(&**reason, "ErrImagePull" | "ImagePullBackOff") => {
                 Some(format!("ImagePullBackOff: image {image:?}"))
             }
-            // The container has not been started yet.
-            (Some(Waiting { reason, .. }), _) if matches!(&**reason, "" | "ContainerCreating" | "PodInitializing") => {
-                None
+            (Some(Waiting { reason, .. }), _) if reason.is_empty() => None,
+            // The container has not been started yet: only time tells whether something is in the way.
+            (Some(Waiting { reason, .. }), _) if matches!(&**reason, "ContainerCreating" | "PodInitializing") => {
+                Some(format!("{reason} since {created}"))
             }
             // The message names the missing object.
             (Some(Waiting { reason, message }), _) if reason == "CreateContainerConfigError" => {
@@ -535,11 +609,17 @@ impl ContainerStatus {
         }
     }
 
+    /// Whether nobody knows how the container ended: its node has restarted.
+    fn is_lost(&self) -> bool {
+        first_end([&self.last_state, &self.state])
+            .is_some_and(|end| matches!(&*end.reason, "Unknown" | "ContainerStatusUnknown"))
+    }
+
     /// How the previous run of a restarted container ended, with its termination message. Leaves out the message if
     /// the container did not start: the runtime wrote it and may quote an argument that comes from a ConfigMap.
     fn crash(&self) -> Option<Arc<str>> {
         let Self { name, restart_count, state, last_state, .. } = self;
-        if *restart_count == 0 {
+        if *restart_count == 0 || self.is_lost() {
             return None;
         }
         let Some(Terminated { exit_code, reason, message }) = first_end([last_state, state]) else {
@@ -627,7 +707,7 @@ mod tests {
 
     #[test]
     fn a_pod_has_failed_as_a_whole_if_its_containers_had_started() {
-        let crash = |text: &str| status(text).crash().map(|text| text.to_string());
+        let crash = |text: &str| status(text).crash(false).map(|text| text.to_string());
         let ended = r#""containerStatuses":[{"name":"app","state":{"terminated":{"exitCode":137}}}]"#;
         let evicted = format!(r#"{{"phase":"Failed","reason":"Evicted",{ended}}}"#);
         assert_eq!(crash(&evicted).as_deref(), Some("failed: Evicted"));
@@ -640,11 +720,61 @@ mod tests {
         for rejected in ["\"reason\":\"NodeAffinity\"", waiting] {
             assert_eq!(crash(&format!(r#"{{"phase":"Failed",{rejected}}}"#)), None, "{rejected}");
         }
+        // Somebody drains its node, shuts it down, or deletes it, and it stops with an error.
+        let disrupted =
+            r#""conditions":[{"type":"DisruptionTarget","status":"True","reason":"EvictionByEvictionAPI"}]"#;
+        for reason in [disrupted, r#""reason":"Terminated""#, r#""reason":"NodeShutdown""#] {
+            let text = format!(r#"{{"phase":"Failed",{reason},{ended}}}"#);
+            assert!(crash(&text).is_none() && status(&text).is_disrupted(), "{reason}");
+        }
+        let failed = format!(r#"{{"phase":"Failed",{ended}}}"#);
+        assert!(status(&failed).crash(true).is_none() && !status(&failed).is_disrupted());
+        let restarted =
+            r#""containerStatuses":[{"name":"app","restartCount":1,"state":{"terminated":{"exitCode":1}}}]"#;
+        assert!(status(&format!(r#"{{"phase":"Failed",{restarted}}}"#)).crash(true).is_some(), "it failed before that");
+        let lost = restarted.replace(r#""exitCode":1"#, r#""exitCode":255,"reason":"Unknown""#);
+        let lost = status(&format!("{{{lost}}}"));
+        assert!(lost.crash(false).is_none() && lost.is_disrupted(), "its node has restarted");
+    }
+
+    #[test]
+    fn the_containers_of_a_pod_may_be_ready_although_the_pod_is_not() {
+        let of = |condition: &str, containers: &str| {
+            let pod = r#"{"type":"Ready","status":"False","reason":"ReadinessGatesNotReady","message":"no target"}"#;
+            let status = status(&format!(r#"{{"conditions":[{pod}{condition}],"containerStatuses":[{containers}]}}"#));
+            (status.are_containers_ready(), status.trouble(ServerTime::from_second(0)).map(|text| text.to_string()))
+        };
+        let containers_ready = |value: &str| format!(r#",{{"type":"ContainersReady","status":"{value}"}}"#);
+        let (ready, unready) = (r#"{"name":"a","ready":true}"#, r#"{"name":"a"}"#);
+        let why = Some("ReadinessGatesNotReady: no target".to_owned());
+        for condition in [String::new(), containers_ready("True")] {
+            assert_eq!(of(&condition, ready), (true, why.clone()));
+        }
+        let sidecar = of(&containers_ready("False"), ready);
+        assert_eq!((sidecar.0, of("", &format!("{ready},{unready}")).0, of("", "").0), (false, false, false));
+        let silent =
+            status(r#"{"conditions":[{"type":"Ready","status":"False"}],"containerStatuses":[{"ready":true}]}"#);
+        assert_eq!(silent.trouble(ServerTime::from_second(0)), None, "its node is cut off");
+    }
+
+    #[test]
+    fn a_pod_with_another_restart_policy_than_always_runs_to_completion() {
+        let of = |spec: &str| {
+            let spec = serde_json::from_str::<PodSpec>(spec).expect("a spec");
+            (spec.completes(), spec.has_claim())
+        };
+        assert_eq!(of("{}"), (false, false));
+        assert_eq!(of(r#"{"restartPolicy":"Always","volumes":[{"name":"v","emptyDir":{}}]}"#), (false, false));
+        let claim = r#""volumes":[{"name":"v","persistentVolumeClaim":{"claimName":"c"}}]"#;
+        for policy in ["OnFailure", "Never"] {
+            assert_eq!(of(&format!(r#"{{"restartPolicy":"{policy}",{claim}}}"#)), (true, true));
+        }
     }
 
     #[test]
     fn a_pod_that_is_not_ready_says_why() {
-        let trouble = |text: &str| status(text).trouble().map(|text| text.to_string());
+        let created = ServerTime::from_second(7);
+        let trouble = |text: &str| status(text).trouble(created).map(|text| text.to_string());
         let container = |more: &str| {
             let container = format!(r#"{{"name":"app","image":"app:9","ready":false,{more}}}"#);
             trouble(&format!(r#"{{"containerStatuses":[{{"name":"b","ready":true}},{container}]}}"#))
@@ -660,7 +790,12 @@ mod tests {
         }
         assert_eq!(waiting("CreateContainerConfigError").as_deref(), Some("CreateContainerConfigError: the message"));
         assert_eq!(waiting("RunContainerError").as_deref(), Some(r#"RunContainerError: container "app""#));
-        assert_eq!([waiting("ContainerCreating"), waiting("PodInitializing"), trouble("{}")], [None, None, None]);
+        for reason in ["ContainerCreating", "PodInitializing"] {
+            assert_eq!(waiting(reason), Some(format!("{reason} since 1970-01-01T00:00:07Z")));
+        }
+        let unseen = trouble(r#"{"phase":"Pending","conditions":[{"type":"PodScheduled","status":"True"}]}"#);
+        assert_eq!(unseen.as_deref(), Some("Pending since 1970-01-01T00:00:07Z"));
+        assert_eq!([waiting(""), trouble("{}")], [None, None]);
         let last = r#""lastState":{"terminated":{"exitCode":3}},"restartCount":2"#;
         for state in [r#"{"waiting":{"reason":"CrashLoopBackOff"}}"#, r#"{"running":{}}"#, "{}"] {
             let text = container(&format!(r#""state":{state},{last}"#));

@@ -57,6 +57,7 @@ pub struct Metrics {
     needs_attention_omitted: Gauge,
     pending_changes: Family<Who, Gauge>,
     oldest_pending_change: Family<Who, Gauge>,
+    ten_restarts: Family<Who, Gauge>,
     restarts: Family<([Label; 1], Who), Counter>,
     pods_removed: Family<([Label; 1], Who), Counter>,
     evictions_refused: Family<Who, Counter>,
@@ -83,6 +84,8 @@ pub(crate) struct MonitorState {
     pub(crate) reason: Cow<'static, str>,
     /// When the pending change was first read, if one is pending.
     pub(crate) pending: Option<ServerTime>,
+    /// When the last but nine restarts began.
+    pub(crate) ten_since: Option<ServerTime>,
     pub(crate) is_delayed_by_author: bool,
     pub(crate) needs_attention: bool,
     pub(crate) is_stalled: bool,
@@ -160,6 +163,11 @@ impl Metrics {
                 r,
                 "configmonitor_oldest_pending_change_timestamp_seconds",
                 "Time at which the oldest pending change was first read. Changes that wait for suspend, windows or minIntervalSeconds do not count",
+            ),
+            ten_restarts: new(
+                r,
+                "configmonitor_ten_restarts_timestamp_seconds",
+                "Start of the tenth last restart of the ConfigMonitor that restarts most often",
             ),
             restarts: new(r, "configmonitor_restarts", "Finished restarts by outcome"),
             pods_removed: new(r, "configmonitor_pods_removed", "Pods that restarts have deleted or evicted, by method"),
@@ -263,6 +271,11 @@ impl Metrics {
         let oldest = waiting().min().into_iter().filter(|_| !self.per_config_monitor);
         for (since, key) in oldest.chain(waiting().filter(|_| self.per_config_monitor)) {
             self.oldest_pending_change.get_or_create(&named(key)).set(since);
+        }
+        self.ten_restarts.clear();
+        let busy = states.iter().filter_map(|(key, state)| Some((state.ten_since?.as_second(), key)));
+        if let Some((since, key)) = busy.max() {
+            self.ten_restarts.get_or_create(&named(key)).set(since);
         }
         let most = if self.per_config_monitor { usize::MAX } else { MOST_NAMED };
         let needy =
@@ -416,6 +429,7 @@ mod tests {
         tally.set_state(MonitorState {
             reason: reason.word().into(),
             pending,
+            ten_since: pending,
             is_delayed_by_author: reason.is_delay_by_author(),
             needs_attention: reason.needs_attention(),
             is_stalled: reason.holds() == Holds::Stalled,
@@ -449,6 +463,8 @@ mod tests {
         set(&mut other, Reason::RestartInProgress, Some(second(7)));
         assert_eq!(lines_of(&metrics, "configmonitor_pending_changes"), ["configmonitor_pending_changes 2"]);
         assert_eq!(lines_of(&metrics, oldest), [line("other", 7)]);
+        let busiest = "configmonitor_ten_restarts_timestamp_seconds";
+        assert_eq!(lines_of(&metrics, busiest), [line("one", 9).replace(oldest, busiest)], "the latest such time");
         set(&mut other, Reason::Suspended, Some(second(7)));
         assert_eq!(lines_of(&metrics, "configmonitor_pending_changes"), ["configmonitor_pending_changes 2"]);
         assert_eq!(lines_of(&metrics, oldest), [line("one", 9)]);

@@ -325,6 +325,7 @@ pub fn observe(
         Some(Restart { begun: None, .. }) => observe_pending(policy, known, look, moment, &mut next)?,
         Some(Restart { begun: Some(_), .. }) => observe_under_way(policy, status, known, look, moment, &mut next)?,
     };
+    record_versions(policy, look, status, &mut next);
     let is_baseline = found == Finding::Unchanged && baseline.is_some();
     let finding = if is_baseline { Finding::Baseline } else { found };
     // What is discovered later says nothing about the other sources.
@@ -333,6 +334,22 @@ pub fn observe(
         next.baseline(newest.at);
     }
     Ok(Observed { status: next, quiet, finding })
+}
+
+/// Records the version of each content that was another one at the last look. An edit that leaves the content, such as a
+/// heartbeat in an annotation, is not worth a write.
+fn record_versions(policy: &Policy, look: &Look, before: &Status, next: &mut Status) {
+    let (was, is) = (before.desired(), next.desired());
+    let interrupted = |status: &Status| status.restart.as_ref().is_some_and(|it| it.interrupted_at().is_some());
+    let goes_on = interrupted(before) && !interrupted(next);
+    for (Source { name, .. }, content) in policy.sources.iter().zip(&look.0) {
+        let entry = next.sources.iter_mut().find(|entry| entry.name == *name);
+        let Some((entry, Content { hash, version, .. })) = entry.zip(content.as_ref()) else { continue };
+        let is_known = was.get(name) == Some(hash) && is.get(name) == Some(hash);
+        if !is_known || goes_on || entry.resource_version.is_some() != version.is_some() {
+            entry.resource_version.clone_from(version);
+        }
+    }
 }
 
 /// Begins a restart if the content is not what pods have been restarted for.
@@ -609,7 +626,6 @@ fn record_sources(policy: &Policy, look: &Look, status: &mut Status) -> Option<B
         if is_about(&entry, source)
             && let Some(content) = content
         {
-            entry.resource_version.clone_from(&content.version);
             let mut changes = status.restart.iter_mut().flat_map(|restart| &mut restart.changes);
             match changes.find(|change| change.source == *name) {
                 Some(change) if place.is_none() => {

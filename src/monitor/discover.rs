@@ -296,7 +296,8 @@ mod tests {
             .into_iter()
             .collect();
         serde_json::from_value(json!({"metadata": {"name": "p", "uid": "p", "resourceVersion": "1",
-            "creationTimestamp": "2026-11-21T10:00:00Z", "ownerReferences": owners}}))
+            "creationTimestamp": "2026-11-21T10:00:00Z", "ownerReferences": owners},
+            "spec": {"restartPolicy": if owner == Some("Job") { "Never" } else { "Always" }}}))
         .expect("a pod")
     }
 

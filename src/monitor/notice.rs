@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use super::CONFIG_MONITORS;
-use super::report::{count, purpose, quoted, skipped_pods, some};
+use super::report::{count, purpose, quoted, skipped_pods};
 use super::restart::plan::Skipped;
 use super::source::SourceName;
 use super::status::{Begun, Why};
@@ -64,7 +64,7 @@ pub(crate) fn completed(
     why: Why,
     sources: Vec<SourceName>,
     begun: &Begun,
-    stuck: &[String],
+    terminating: usize,
     now: ServerTime,
 ) -> Notice {
     // Both times are whole seconds.
@@ -77,10 +77,10 @@ pub(crate) fn completed(
         }
     };
     let mut note = format!("restarted {pods} {} within {seconds} s", purpose(why, source));
-    if !stuck.is_empty() {
-        note += &format!("; still terminating, and not waited for: {}", some(stuck.iter()));
+    if terminating > 0 {
+        note += &format!("; still terminating, and not waited for: {}", count(terminating));
     }
-    Notice { warning: !stuck.is_empty(), line: "restart over", reason: "RestartCompleted", note, sources }
+    Notice { warning: false, line: "restart over", reason: "RestartCompleted", note, sources }
 }
 
 /// Returns the notice that an object with other content has taken the place of an immutable one.

@@ -6,7 +6,7 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 
-use crate::kube::objects::{DEPLOYMENTS, Labels, MAX_NAME, Owner, PodAnswer, REPLICA_SETS};
+use crate::kube::objects::{DEPLOYMENTS, HasPodSpec, Labels, MAX_NAME, Owner, PodAnswer, PodSpec, REPLICA_SETS};
 use crate::kube::{Resource, ResourceVersion, ServerTime, Uid, cut};
 
 /// The label of a pod that is handed over.
@@ -33,7 +33,7 @@ pub(crate) struct HandedOver {
 
 /// A pod. Its labels are not kept, as there may be many pods.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-#[serde(from = "PodAnswer<PodAnnotations>")]
+#[serde(from = "PodAnswer<PodAnnotations, PodSpec>")]
 pub struct Pod {
     /// The name.
     pub name: Arc<str>,
@@ -54,10 +54,18 @@ pub struct Pod {
     pub(crate) goes_last: bool,
     /// Whether the pod mirrors a static pod, which only its kubelet can restart.
     pub(crate) mirror: bool,
+    /// Whether the pod ends by itself, with a result: its containers are not restarted for ever.
+    pub(crate) completes: bool,
+    /// Whether the pod has a volume of a PersistentVolumeClaim.
+    pub(crate) has_claim: bool,
     /// Whether the pod has succeeded or failed.
     pub finished: bool,
     /// The time since which the pod is ready, on the clock of its node. None if the pod is not ready.
     pub ready_since: Option<ServerTime>,
+    /// Whether all containers are ready.
+    pub(crate) are_containers_ready: bool,
+    /// Whether somebody ends the pod for a reason that is not its own.
+    pub(crate) is_disrupted: bool,
     /// The time since which all containers and the started sidecars run, on the clock of the node. None if a container
     /// does not run.
     pub(crate) started: Option<ServerTime>,
@@ -70,8 +78,8 @@ pub struct Pod {
 
 /// A pod with its labels, and what is kept of its spec.
 #[derive(Clone, Debug, Deserialize)]
-#[serde(from = "PodAnswer<PodAnnotations, S>", bound = "S: Default + Deserialize<'de>")]
-pub(crate) struct LabelledPod<S = IgnoredAny> {
+#[serde(from = "PodAnswer<PodAnnotations, S>", bound = "S: HasPodSpec + Deserialize<'de>")]
+pub(crate) struct LabelledPod<S = PodSpec> {
     pub(crate) pod: Pod,
     pub(crate) labels: Labels,
     pub(crate) spec: S,
@@ -86,6 +94,16 @@ impl Pod {
         self.ready_since.map(|since| since.max(self.created))
     }
 
+    /// Returns whether the pod may serve: one that is not ready is only known not to if its containers are not, either.
+    pub(crate) fn may_serve(&self) -> bool {
+        self.ready_since.is_some() || self.are_containers_ready
+    }
+
+    /// Whether the pod is not ready although its containers are.
+    pub(crate) fn is_cut_off(&self) -> bool {
+        self.ready_since.is_none() && self.are_containers_ready
+    }
+
     /// Returns the pod. Without surge nobody hands pods over, whatever one says of itself.
     pub(crate) fn handed_over_if(mut self, surges: bool) -> Self {
         if let Some(handed_over) = self.handed_over.take_if(|_| !surges) {
@@ -97,6 +115,11 @@ impl Pod {
     /// Whether the pod has neither finished nor is being deleted.
     pub(crate) fn is_present(&self) -> bool {
         !self.finished && self.gone_by.is_none()
+    }
+
+    /// Returns whether the owner, if the pod has one, creates another pod when this one is gone.
+    pub(crate) fn counts(&self) -> bool {
+        !self.completes || self.controller.is_none()
     }
 }
 
@@ -126,20 +149,28 @@ impl PodAnnotations {
     }
 }
 
-impl<S: Default> From<PodAnswer<PodAnnotations, S>> for LabelledPod<S> {
+impl<S: HasPodSpec> From<PodAnswer<PodAnnotations, S>> for LabelledPod<S> {
     fn from(mut answer: PodAnswer<PodAnnotations, S>) -> Self {
-        let (labels, spec) = (std::mem::take(&mut answer.metadata.labels), std::mem::take(&mut answer.spec));
-        Self { pod: answer.into(), labels, spec }
+        let labels = std::mem::take(&mut answer.metadata.labels);
+        let (pod, spec) = Pod::of(answer);
+        Self { pod, labels, spec }
     }
 }
 
-impl<S: Default> From<PodAnswer<PodAnnotations, S>> for Pod {
-    fn from(PodAnswer { metadata, status, .. }: PodAnswer<PodAnnotations, S>) -> Self {
+impl From<PodAnswer<PodAnnotations, PodSpec>> for Pod {
+    fn from(answer: PodAnswer<PodAnnotations, PodSpec>) -> Self {
+        Self::of(answer).0
+    }
+}
+
+impl Pod {
+    fn of<S: HasPodSpec>(PodAnswer { metadata, spec, status }: PodAnswer<PodAnnotations, S>) -> (Self, S) {
         let (controller, handed_over) = match metadata.annotations.handed_over(metadata.controller.as_ref()) {
             Some((from, handed_over)) => (Some(from), Some(Arc::new(handed_over))),
             None => (metadata.controller, None),
         };
-        Self {
+        let of_spec = spec.pod_spec();
+        let pod = Self {
             name: metadata.name,
             uid: metadata.uid,
             version: metadata.resource_version,
@@ -150,12 +181,17 @@ impl<S: Default> From<PodAnswer<PodAnnotations, S>> for Pod {
             has_cost: metadata.annotations.deletion_cost.is_some(),
             goes_last: false,
             mirror: metadata.annotations.mirror.is_some(),
+            completes: of_spec.completes(),
+            has_claim: of_spec.has_claim(),
             finished: status.is_finished(),
             ready_since: status.ready_since(metadata.creation_timestamp),
+            are_containers_ready: status.are_containers_ready(),
+            is_disrupted: status.is_disrupted(),
             started: status.started(),
-            trouble: status.trouble(),
-            crash: status.crash(),
-        }
+            trouble: status.trouble(metadata.creation_timestamp),
+            crash: status.crash(metadata.deletion_timestamp.is_some()),
+        };
+        (pod, spec)
     }
 }
 
@@ -177,8 +213,12 @@ mod tests {
                 has_cost: false,
                 goes_last: false,
                 mirror: false,
+                completes: false,
+                has_claim: false,
                 finished: false,
                 ready_since: None,
+                are_containers_ready: false,
+                is_disrupted: false,
                 started: None,
                 trouble: None,
                 crash: None,

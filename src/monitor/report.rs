@@ -25,6 +25,9 @@ use crate::monitor::pod::Pod;
 const MAX_NAMES: usize = 5;
 /// The message of Ready while a request waits.
 const NOT_BEGUN: &str = "a restart is requested, and has not begun";
+/// What may keep the successor of a pod that is handed over from starting.
+const CLAIM: &str = "with spec.maxSurge a volume of mode ReadWriteOnce stays with the pod that is handed over, and its \
+                     successor may wait for it in vain: leave spec.maxSurge out";
 type Message = Cow<'static, str>;
 
 /// The state of a ConfigMonitor, as it is reported.
@@ -90,6 +93,8 @@ pub struct Progress {
     pods: usize,
     /// How many pods are gone or terminating.
     gone: usize,
+    /// Whether members of StatefulSets go one at a time, whatever set they are of.
+    has_members: bool,
     /// What the restart waits for.
     details: Vec<String>,
 }
@@ -98,17 +103,18 @@ impl Progress {
     /// Returns the progress of a restart that has just begun.
     pub(crate) fn new(begun: &Begun) -> Self {
         let gone = begun.gone(begun.remaining).max(begun.deleted);
-        Self { pods: begun.pods, gone, details: Vec::new() }
+        Self { pods: begun.pods, gone, has_members: false, details: Vec::new() }
     }
 
     pub(crate) fn of(begun: &Begun, standing: &Standing<'_>) -> Self {
-        let mut progress = Self { gone: begun.gone(standing.waiting), ..Self::new(begun) };
+        let (gone, has_members) = (begun.gone(standing.remaining), standing.has_members);
+        let mut progress = Self { gone, has_members, ..Self::new(begun) };
         if let Some(CanaryStanding { pods, until }) = standing.canary {
             let until = until.map_or(String::new(), |until| format!(" until {until}"));
             progress.details.push(format!("canary: {} must stay available{until}", count(pods)));
         }
         // Without a canary, only a budget keeps a pass from deleting the others of the pods that wait.
-        if standing.waiting > standing.unstartable.len() + standing.last.count()
+        if standing.remaining > standing.unstartable.len() + standing.last.count()
             && standing.canary.is_none()
             && matches!(standing.next, Move::Wait(_))
         {
@@ -119,8 +125,8 @@ impl Progress {
             Waiting::Last(pods) => {
                 progress.add("waiting for the other pods (spec.restartLast): ", pods.iter().copied());
             }
-            Waiting::UntilOneIs(pod) => {
-                progress.details.push(format!("no selected pod matches spec.restartLast, and {pod} waits for one"));
+            Waiting::UntilOneIs(pods) => {
+                progress.add("waiting until a selected pod matches spec.restartLast: ", pods.iter().copied());
             }
         }
         progress.add("handed over: ", standing.handed_over.iter().copied());
@@ -131,13 +137,18 @@ impl Progress {
             format!("{} {} has {available} of {expected} available{failure}", owner.kind, owner.name)
         });
         progress.add("", unsettled);
-        let unavailable = standing.unavailable.iter().map(|pod| match &pod.trouble {
+        let named = |pod: &&Pod| match &pod.trouble {
             Some(trouble) => format!("{} ({trouble})", pod.name),
             None => pod.name.to_string(),
-        });
-        progress.add("unavailable: ", unavailable);
+        };
+        let (cut_off, unavailable): (Vec<&Pod>, Vec<&Pod>) =
+            standing.unavailable.iter().partition(|pod| pod.is_cut_off());
+        progress.add("not ready although their containers are: ", cut_off.iter().map(named));
+        progress.add("unavailable: ", unavailable.iter().map(named));
+        if standing.waits_for_claim {
+            progress.details.push(CLAIM.to_owned());
+        }
         progress.add("terminating: ", standing.terminating.iter().copied());
-        progress.add("stuck while terminating: ", standing.stuck.iter().copied());
         progress
     }
 
@@ -167,8 +178,9 @@ impl Progress {
     }
 
     fn deleted(&self, status: &Status) -> String {
-        let Self { pods, gone, .. } = self;
-        format!("{gone} of {} deleted {}", count(*pods), purpose(status.why(), &changed(status)))
+        let Self { pods, gone, has_members, .. } = self;
+        let order = if *has_members { ", of all StatefulSets one pod at a time" } else { "" };
+        format!("{gone} of {} deleted {}{order}", count(*pods), purpose(status.why(), &changed(status)))
     }
 
     fn with_details(&self, text: String) -> String {

@@ -1,5 +1,9 @@
-//! When a window opens: a schedule with the grammar and the meaning of a CronJob's. Each search has a bound, whatever
-//! the schedule says.
+//! When a window opens: a schedule with the grammar and the meaning of a CronJob's, with 7 for Sunday as well, and the
+//! `nth` weekday of a month. Each search has a bound, whatever the schedule says.
+//!
+//! croner 4.0.3 knows daylight saving, but refuses what a CronJob takes (`?`, `5/15`), says of a wrong value neither what it
+//! is nor of which field, and looks for a day that does not exist for 0.3 s. cronexpr 1.7.0 leaves out a time that daylight
+//! saving skips.
 
 use std::time::Duration;
 
@@ -15,6 +19,8 @@ const MAX_MONTHS: usize = 8 * 12;
 
 /// No clock is set by more when daylight saving begins or ends.
 const MAX_CHANGE: SignedDuration = SignedDuration::from_hours(3);
+/// Where the bits of the weekdays of the first week begin.
+const NTH: u64 = 8;
 /// The last minute of an hour.
 const LAST: SignedDuration = SignedDuration::from_mins(59);
 
@@ -25,6 +31,7 @@ pub(super) struct Schedule {
     hours: u64,
     days: u64,
     months: u64,
+    /// From `NTH` on, seven for each week of a month.
     weekdays: u64,
     /// Whether it is enough that the day of the month or the day of the week is one of the schedule: neither is `*`.
     is_either: bool,
@@ -36,22 +43,30 @@ struct Field {
     first: u64,
     last: u64,
     names: &'static [&'static str],
+    /// Whether a value may have a number, such as `SUN#1` for the first Sunday.
+    has_nth: bool,
 }
 
-const MINUTE: Field = Field { name: "minute", first: 0, last: 59, names: &[] };
-const HOUR: Field = Field { name: "hour", first: 0, last: 23, names: &[] };
-const DAY: Field = Field { name: "day of the month", first: 1, last: 31, names: &[] };
-const MONTH: Field = Field { name: "month", first: 1, last: 12, names: &MONTHS };
-const WEEKDAY: Field = Field { name: "day of the week", first: 0, last: 6, names: &WEEKDAYS };
+const MINUTE: Field = Field { name: "minute", first: 0, last: 59, names: &[], has_nth: false };
+const HOUR: Field = Field { name: "hour", first: 0, last: 23, names: &[], has_nth: false };
+const DAY: Field = Field { name: "day of the month", first: 1, last: 31, names: &[], has_nth: false };
+const MONTH: Field = Field { name: "month", first: 1, last: 12, names: &MONTHS, has_nth: false };
+const WEEKDAY: Field = Field { name: "day of the week", first: 0, last: 7, names: &WEEKDAYS, has_nth: true };
 
 impl Field {
+    /// Returns where `*`, and a range without an end, end: of the weekdays, 7 is Sunday once more.
+    fn end(&self) -> u64 {
+        if self.has_nth { 6 } else { self.last }
+    }
+
     /// Returns the values in the text, and whether it contains `*`.
     fn parse(&self, text: &str) -> Result<(u64, bool), String> {
         let parts = text.split(',').filter(|part| !part.is_empty()).map(|part| self.parse_part(part));
         let (mut values, mut has_star) = (0, false);
         for part in parts {
             let (more, is_star) = part.ok_or_else(|| {
-                format!("{text:?} is no {}: {} to {}, *, a range, or a step", self.name, self.first, self.last)
+                let nth = if self.has_nth { ", or such as SUN#1 for the first Sunday of a month" } else { "" };
+                format!("{text:?} is no {}: {} to {}, *, a range, or a step{nth}", self.name, self.first, self.last)
             })?;
             (values, has_star) = (values | more, has_star | is_star);
         }
@@ -59,6 +74,11 @@ impl Field {
     }
 
     fn parse_part(&self, text: &str) -> Option<(u64, bool)> {
+        if let Some((weekday, nth)) = text.split_once('#').filter(|_| self.has_nth) {
+            let weekday = self.value(weekday).filter(|weekday| *weekday <= self.last)?;
+            let week = nth.parse::<u64>().ok()?.checked_sub(1).filter(|week| *week < 5)?;
+            return Some((1 << (NTH + week * 7 + weekday % 7), false));
+        }
         let (range, step) = match text.split_once('/') {
             Some((range, step)) => (range, Some(step.parse::<u64>().ok().filter(|step| *step > 0)?)),
             None => (text, None),
@@ -66,10 +86,12 @@ impl Field {
         let (first, last) = range.split_once('-').map_or((range, None), |(first, last)| (first, Some(last)));
         let is_star = matches!(first, "*" | "?");
         let (first, last) = match (is_star, last) {
-            (true, _) => (self.first, self.last),
+            (true, _) => (self.first, self.end()),
+            // Such as SAT-SUN.
+            (false, Some(last)) if self.has_nth && self.value(last)? == 0 => (self.value(first)?, self.last),
             (false, Some(last)) => (self.value(first)?, self.value(last)?),
             // A number with a step begins a range.
-            (false, None) if step.is_some() => (self.value(first)?, self.last),
+            (false, None) if step.is_some() => (self.value(first)?, self.end().max(self.value(first)?)),
             (false, None) => (self.value(first)?, self.value(first)?),
         };
         let step = step.unwrap_or(1);
@@ -104,7 +126,7 @@ impl Schedule {
         let [minute, hour, day, month, weekday] = fields[..] else {
             return Err("is neither a cron schedule with five fields nor an alias such as @daily".to_owned());
         };
-        let wrong = |what| format!("is not what a CronJob accepts: {what}");
+        let wrong = |what| format!("is no schedule: {what}");
         let (days, is_any_day) = DAY.parse(day).map_err(wrong)?;
         let (weekdays, is_any_weekday) = WEEKDAY.parse(weekday).map_err(wrong)?;
         let schedule = Self {
@@ -112,19 +134,21 @@ impl Schedule {
             hours: HOUR.parse(hour).map_err(wrong)?.0,
             months: MONTH.parse(month).map_err(wrong)?.0,
             days,
-            weekdays,
+            // 7 is Sunday, too.
+            weekdays: weekdays | weekdays >> 7 & 1,
             is_either: !is_any_day && !is_any_weekday,
         };
         // A leap year has all days.
         let comes = schedule.days_from(date(2024, 1, 1)).next().is_some();
-        if comes { Ok(schedule) } else { Err("names a day that does not exist".to_owned()) }
+        if comes { Ok(schedule) } else { Err("names a day that does not come within 8 years".to_owned()) }
     }
 
     fn includes(&self, day: Date) -> bool {
         #[cfg(test)]
         tests::count_step();
         let is_day = has(self.days, day.day());
-        let is_weekday = has(self.weekdays, day.weekday().to_sunday_zero_offset());
+        let (weekday, week) = (day.weekday().to_sunday_zero_offset(), (day.day() - 1) / 7);
+        let is_weekday = has(self.weekdays, weekday) || has(self.weekdays >> NTH, week * 7 + weekday);
         has(self.months, day.month()) && if self.is_either { is_day || is_weekday } else { is_day && is_weekday }
     }
 
@@ -207,7 +231,9 @@ mod tests {
     #[test]
     fn no_schedule_makes_a_search_long() {
         let within = Duration::from_secs(7 * 24 * 3600);
-        for text in ["59 23 29 2 *", "59 23 29 2 */1", "0 0 31 1-12 *", "* * * * *", "0-59 * 1-31 * 0-6"] {
+        for text in
+            ["59 23 29 2 *", "59 23 29 2 */1", "0 0 31 1-12 *", "* * * * *", "0-59 * 1-31 * 0-6", "0 0 * 1 MON#5"]
+        {
             let schedule = Schedule::parse(text).expect("valid");
             for zone in ["UTC", "Europe/Berlin", "Pacific/Apia", "Africa/Casablanca"] {
                 for time in ["2096-03-01T00:00", "2026-11-25T23:59", "2026-10-25T02:30", "2011-12-30T12:00"] {

@@ -185,6 +185,8 @@ pub(crate) struct CanaryPolicy {
 pub(crate) struct MaxUnavailable {
     /// Of each owner by itself.
     pub(crate) of_owner: PodCount,
+    /// Whether the spec leaves that open. Then it is one pod of all StatefulSets together, which may be one application.
+    pub(crate) is_default: bool,
     /// Of all of them together.
     pub(crate) total: Option<PodCount>,
 }
@@ -310,11 +312,12 @@ fn max_unavailable(
     of_owner: Option<IntOrString>,
     total: Option<IntOrString>,
 ) -> Result<Option<MaxUnavailable>, String> {
+    let is_default = of_owner.is_none();
     let of_owner = of_owner.unwrap_or_else(|| IntOrString::String("25%".to_owned()));
     let is_everything = total.is_none() && of_owner == IntOrString::String("100%".to_owned());
     let of_owner = pod_count("maxUnavailable", &of_owner)?;
     let total = total.map(|most| pod_count("maxUnavailableTotal", &most)).transpose()?;
-    Ok((!is_everything).then_some(MaxUnavailable { of_owner, total }))
+    Ok((!is_everything).then_some(MaxUnavailable { of_owner, is_default, total }))
 }
 
 fn pod_count(field: &str, value: &IntOrString) -> Result<PodCount, String> {
@@ -398,7 +401,7 @@ mod tests {
         assert_eq!(policy.unmanaged_pods, UnmanagedPods::Skip);
         assert_eq!(policy.deletion_policy, DeletionPolicy::Delete);
         let of_owner = PodCount::Percent(NonZeroU8::new(25).expect("a percentage"));
-        assert_eq!(policy.max_unavailable, Some(MaxUnavailable { of_owner, total: None }));
+        assert_eq!(policy.max_unavailable, Some(MaxUnavailable { of_owner, is_default: true, total: None }));
         assert!(policy.min_ready.is_zero());
         assert!(policy.windows.is_empty() && policy.min_interval.is_zero() && policy.canary.is_none());
         assert!(!policy.suspend && policy.grace_period_seconds.is_none());

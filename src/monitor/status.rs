@@ -89,7 +89,7 @@ pub struct SourceStatus {
     /// The keys that the hash covers. Absent: all.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub keys: Keys,
-    /// The version of the object as last read. Absent while an optional source is missing, and until a source first
+    /// The version of the object when this content was first read. Absent while an optional source is missing, and until a source first
     /// exists.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub resource_version: Option<ResourceVersion>,
@@ -186,7 +186,7 @@ pub struct Begun {
     pub pod_selector: String,
     /// How many pods the restart replaces.
     pub pods: usize,
-    /// How many of these pods remain.
+    /// How many of these pods remain and are not terminating.
     pub remaining: usize,
     /// How many pods this restart has deleted. Others were deleted by somebody else. After a crash nobody knows who
     /// deleted a missing pod: it counts as deleted by this restart. So does a pod that somebody else deleted after the
@@ -430,15 +430,15 @@ impl Begun {
         }
     }
 
-    /// Returns how many of the pods are gone or terminating if `waiting` are neither.
-    pub(crate) fn gone(&self, waiting: usize) -> usize {
-        self.pods - waiting.min(self.pods)
+    /// Returns how many of the pods are gone or terminating if `remaining` are neither.
+    pub(crate) fn gone(&self, remaining: usize) -> usize {
+        self.pods - remaining.min(self.pods)
     }
 
-    /// Returns the record when `remaining` of the pods exist and `waiting` of these are not terminating.
+    /// Returns the record when `remaining` of the pods are neither gone nor terminating.
     #[must_use]
-    pub fn with_remaining(self, remaining: usize, waiting: usize) -> Self {
-        let progress = format!("{}/{}", self.gone(waiting), self.pods);
+    pub fn with_remaining(self, remaining: usize) -> Self {
+        let progress = format!("{}/{}", self.gone(remaining), self.pods);
         Self { remaining, progress, ..self }
     }
 
@@ -512,6 +512,12 @@ impl Status {
             }
         }
         contents
+    }
+
+    /// Returns since when ten restarts have begun, if that is recorded.
+    #[must_use]
+    pub fn ten_restarts_since(&self) -> Option<ServerTime> {
+        self.history.get(HISTORY - 1).map(|entry| entry.started_at)
     }
 
     fn add_to_history(
@@ -807,20 +813,24 @@ mod tests {
     #[test]
     fn the_column_counts_the_pods_that_are_gone_or_terminating() {
         let begun = Begun::new(ServerTime::from_second(0), "app=web".to_owned(), 3);
-        let progress = [3, 1, 0, 9].map(|waiting| begun.clone().with_remaining(3, waiting).progress);
+        let progress = [3, 1, 0, 9].map(|remaining| begun.clone().with_remaining(remaining).progress);
         assert_eq!((&*begun.progress, progress), ("0/3", ["0/3", "2/3", "3/3", "0/3"].map(str::to_owned)));
     }
 
     #[test]
-    fn the_history_keeps_the_ten_newest_restarts() {
-        let at = ServerTime::from_second(0);
-        let begun = |pods| Begun::new(at, "app=web".to_owned(), pods);
+    fn the_history_keeps_the_ten_newest_restarts_and_says_how_fast_they_followed_each_other() {
+        let at = |number: u32| ServerTime::from_second(i64::from(number));
         let mut status = Status::default();
-        for pods in 0..12 {
-            status.complete(Some(&begun(pods)), (0, String::new()), at);
-        }
+        let since = [9, 10, 12].map(|end| {
+            for number in status.history.first().map_or(0, |entry| entry.pods + 1)..end {
+                let start = at(u32::try_from(number).unwrap());
+                status.complete(Some(&Begun::new(start, "app=web".to_owned(), number)), (0, String::new()), start);
+            }
+            status.ten_restarts_since()
+        });
         let pods: Vec<usize> = status.history.iter().map(|entry| entry.pods).collect();
         assert_eq!(pods, [11, 10, 9, 8, 7, 6, 5, 4, 3, 2]);
+        assert_eq!(since, [None, Some(at(0)), Some(at(2))]);
     }
 
     /// Names and keys are as long as they may be, and each source has changed twice.

@@ -158,6 +158,8 @@ mod tests {
         ] {
             windows(&[window(schedule, 1, Some("Etc/UTC"))]).expect(schedule);
         }
+        let after_saturday = state(&[window("0 0 * * 1/5", 1, None)], "2026-11-28T12:00:00Z");
+        assert_eq!(after_saturday, "at 2026-11-30 00:00 UTC", "not on Sunday");
         let next = state(&[window("0 0 13 * FRI", 1, None)], "2026-11-23T12:00:00Z");
         assert_eq!(next, "at 2026-11-27 00:00 UTC", "a day of the month or a day of the week");
         for (schedule, next) in [
@@ -166,6 +168,14 @@ mod tests {
             ("0 0 13 * ?", "2026-12-13 00:00"),
             ("0 0 13 * */2", "2026-11-24 00:00"),
             ("59 23 31 2,4,6,9,11 +1", "2026-11-23 23:59"),
+            ("0 0 * * 7", "2026-11-29 00:00"),
+            ("0 0 * * 6-7", "2026-11-28 00:00"),
+            ("0 0 * * SAT-SUN", "2026-11-28 00:00"),
+            ("0 0 * * SUN/6", "2026-11-28 00:00"),
+            ("0 0 * * 3/3", "2026-11-25 00:00"),
+            ("0 0 * * SUN#1", "2026-12-06 00:00"),
+            ("0 0 * * 7#5,2#1", "2026-11-29 00:00"),
+            ("0 0 24 * MON#1", "2026-11-24 00:00"),
             ("?/20 5/6 * * *", "2026-11-23 17:00"),
             ("0 0 29 2 *", "2028-02-29 00:00"),
         ] {
@@ -196,17 +206,17 @@ mod tests {
             ("@every 5m", "neither"),
             ("@Weekly", "neither"),
             ("TZ=Europe/Berlin 0 2 * * *", "neither"),
-            (
-                "0 0 L * *",
-                "is not what a CronJob accepts: \"L\" is no day of the month: 1 to 31, *, a range, or a step",
-            ),
-            ("0 0 * * 1#2", "\"1#2\" is no day of the week"),
-            ("0 0 * * 7", "\"7\" is no day of the week"),
+            ("0 0 L * *", "is no schedule: \"L\" is no day of the month: 1 to 31, *, a range, or a step"),
+            ("0 0 1#2 * *", "\"1#2\" is no day of the month"),
+            ("0 0 * * 1#6", "\"1#6\" is no day of the week: 0 to 7, *, a range, or a step, or such as SUN#1"),
+            ("0 0 * * 1#0", "\"1#0\" is no day of the week"),
+            ("0 0 * * 8", "\"8\" is no day of the week"),
             ("*/0 0 * * *", "\"*/0\" is no minute"),
             ("5-1 0 * * *", "\"5-1\" is no minute"),
             (", 0 * * *", "\",\" is no minute"),
-            ("0 0 30 2 *", "schedule: \"0 0 30 2 *\" names a day that does not exist"),
-            ("0 0 31 4,6,9,11 ?", "names a day that does not exist"),
+            ("0 0 30 2 *", "schedule: \"0 0 30 2 *\" names a day that does not come"),
+            ("0 0 31 4,6,9,11 ?", "names a day that does not come"),
+            ("0 0 * 2 MON#5", "names a day that does not come"),
         ] {
             let error = error(window(schedule, 1, None));
             assert!(error.contains(about), "{schedule:?}: {error}");

@@ -47,6 +47,22 @@ pub(crate) fn canaries_pass_if_they_stay_available(ledger: &Ledger, book: &Book)
     Ok(())
 }
 
+/// What somebody else does to a pod or to its node is no verdict about the content: its pod must have failed by itself.
+pub(crate) fn a_canary_fails_by_itself(ledger: &Ledger, book: &Book) -> Result<(), String> {
+    let is_known = |write: &&Write| !ledger.restored.iter().any(|restored| *restored < write.at);
+    for write in book.writes.iter().filter(is_known) {
+        if write.before.has_failed_canaries() || !write.after.has_failed_canaries() {
+            continue;
+        }
+        let Some(begun) = write.after.begun() else { continue };
+        let has_failed = |pod: &PodRecord| has_to_prove(pod, begun) && pod.failures.iter().any(|at| *at < write.at);
+        if !ledger.pods.iter().any(has_failed) {
+            return Err(format!("at {:?} no pod had failed: {begun:?}", write.at));
+        }
+    }
+    Ok(())
+}
+
 /// Returns whether the canaries had passed at this moment. The restart is about the pods of its list that still existed
 /// when it began.
 fn is_baked(

@@ -16,7 +16,7 @@ use simulated_cluster::network::{Fate, RequestKind};
 use simulated_cluster::state::Pace;
 
 /// By a list that the process may go by, no last pod goes while an old one is left that is no last one, or while an owner
-/// lacks a successor. If no pod is a last one, one of the old ones stays. A pod goes in any case if it is handed over, or
+/// lacks a successor. If no pod is a last one, those that are ready stay. A pod goes in any case if it is handed over, or
 /// not ready when the progress deadline has passed.
 ///
 /// Nobody knows here which pods are old after a revert, an edit of what selects them, or a restore.
@@ -41,8 +41,7 @@ pub(crate) fn the_last_pods_go_last(ledger: &Ledger, deletion: &Deletion, ground
                 false => {
                     let was_there = |pod: &PodRecord| pod.ended.is_none_or(|ended| ended > *at);
                     let mut listed = pods.iter().map(|pod| &ledger.pods[*pod]);
-                    listed.any(|pod| was_there(pod) && is_last(pod, *at))
-                        || leaves_one(ledger, deletion, (grounds, begun), (*at, pods))
+                    pod.ready.since(*at).is_none() || listed.any(|pod| was_there(pod) && is_last(pod, *at))
                 }
             }
     })
@@ -96,7 +95,7 @@ fn may_go_last(
     let is_proving = spec.canary.is_some() && begun.canary.is_some() && !has_passed(begun);
     let may_go = |pod: &PodRecord| !is_proving || pod.nature == Nature::Managed;
     let listed = || pods.iter().filter(|pod| **pod != deletion.pod).map(|pod| &ledger.pods[*pod]);
-    if listed().any(|pod| is_old(pod) && may_go(pod) && !is_last(pod) && pod.is_left(at.ms, ledger.skew)) {
+    if listed().any(|pod| is_old(pod) && may_go(pod) && !is_last(pod) && pod.is_left(at.ms)) {
         return false;
     }
     // If all pods go last, the budget orders them as soon as one is replaced.
@@ -115,25 +114,6 @@ fn may_go_last(
         let own = old_last.iter().filter(|pod| ledger.pods[**pod].place.0 == owner).count();
         let mut moments = ledger.moments(at, deletion.at);
         moments.any(|at| ledger.available(knower, (owner, at), spec, &old_last) + own >= desired)
-    })
-}
-
-/// Returns whether an old pod is left that was in this list, and of which the process has not got rid since.
-fn leaves_one(
-    ledger: &Ledger,
-    deletion: &Deletion,
-    (grounds, begun): (&Grounds, &Restart),
-    (at, pods): (Moment, &BTreeSet<usize>),
-) -> bool {
-    let is_of_it = |other: &&Deletion| {
-        let mut its = other.grounds.iter().filter(|its| its.book == grounds.book).flat_map(|its| &its.lists);
-        other.life == deletion.life && other.at <= deletion.at && its.any(|(listed, _)| *listed == at)
-    };
-    let own = ledger.deletions.iter().chain(&ledger.handed_over).filter(is_of_it);
-    let gone: BTreeSet<usize> = own.map(|other| other.pod).chain([deletion.pod]).collect();
-    pods.difference(&gone).map(|pod| &ledger.pods[*pod]).any(|pod| {
-        let was_there = pod.ended.is_none_or(|ended| ended > at) && !pod.was_handed_over(at);
-        was_there && pod.is_restartable(&grounds.seen.spec) && is_replaced(ledger, pod, begun)
     })
 }
 
@@ -178,6 +158,14 @@ fn a_pod_that_gets_the_label_after_the_list_is_not_deleted() {
     let late = Request(First, RequestKind::Delete, 1, Fate::Late(500));
     let moved = order(&[ONE_BY_ONE, late, EDIT, Wait(100), Lead(3), Wait(60_000)]);
     assert_eq!((moved.len(), moved.last()), (5, Some(&5)), "{moved:?}");
+}
+
+/// As while a failover is under way.
+#[test]
+fn no_ready_pod_goes_while_none_has_the_label() {
+    assert!(order(&[Move::LetElect(false), EDIT, Wait(30_000)]).is_empty());
+    assert_eq!(order(&[Move::LetElect(false), EDIT, LoseReadiness(6, Some(9000)), Wait(9000)]), [7]);
+    assert_eq!(order(&[Move::LetElect(false), EDIT, Wait(5000), Move::LetElect(true), Wait(60_000)]).len(), 5);
 }
 
 /// The leader loses its readiness, and the canary takes longer than the deadline.

@@ -81,7 +81,7 @@ const ATTENTION: &str = "WARN attention needed";
 #[test]
 fn a_restart_is_logged_from_the_edit_to_its_end() {
     assert_eq!(lines(&[EDIT, Wait(5000)]), [DETECTED, STARTED, SKIPPED, DELETED, OVER]);
-    let nothing = [Scale(1, 0), spec(EditSpec::Select(Pods::Back)), Wait(1000), EDIT, Wait(5000)];
+    let nothing = [Scale(1, 0), Wait(1000), spec(EditSpec::Select(Pods::Back)), Wait(1000), EDIT, Wait(5000)];
     assert_eq!(lines(&nothing), [ATTENTION, DETECTED, "INFO no pod to restart"]);
 }
 

@@ -263,6 +263,9 @@ impl Player<'_> {
             Move::KillPod(nth) => state.kill(nth),
             Move::FinishPod(nth) => state.finish(nth),
             Move::EvictFromNode(nth) => state.evict_from_node(nth),
+            Move::ShutDown(nth) => state.shut_down(nth),
+            Move::CutOff(nth) => state.cut_off(nth),
+            Move::Reconnect => state.reconnect(),
             Move::RestartContainer(nth) => state.restart_container(nth),
             Move::LoseReadiness(nth, ms) => state.lose_readiness(nth, ms),
             Move::RequestRestart(monitor, value) => {
@@ -350,6 +353,7 @@ impl Player<'_> {
             Move::LabelNamespace(true),
             Move::LetSurge(true),
             Move::LetElect(self.story.leads),
+            Move::Reconnect,
         ] {
             self.make(one).await;
         }
@@ -371,6 +375,7 @@ impl Player<'_> {
             }
         }
         self.cluster.state().rejected = 0;
+        self.cluster.state().hurry();
         self.cluster.state().recover();
         self.cluster.state().network.heal();
         start(&self.cluster, Process::First);

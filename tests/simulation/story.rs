@@ -119,6 +119,11 @@ pub(crate) enum Move {
     KillPod(usize),
     FinishPod(usize),
     EvictFromNode(usize),
+    /// Shuts down the node of a pod. 0 is the youngest pod.
+    ShutDown(usize),
+    /// Cuts off the node of a pod, or connects all nodes again. 0 is the youngest pod.
+    CutOff(usize),
+    Reconnect,
     /// Restarts a container of a pod. 0 is the youngest pod.
     RestartContainer(usize),
     /// Makes a pod unready, for a number of milliseconds or until the end of the story. 0 is the youngest pod.
@@ -308,11 +313,16 @@ impl Author {
             // Not an owner of an odd kind: `an_owner_that_cannot_be_read_may_be_scaled_down` plays that.
             25..27 => Move::Scale(self.rng.usize(..3), self.rng.usize(..4)),
             27..32 => Move::KillPod(self.rng.usize(..6)),
-            32 => Move::FinishPod(self.rng.usize(..9)),
+            32 if self.rng.bool() => match self.rng.u8(..5) {
+                0 => Move::ShutDown(self.rng.usize(..4)),
+                1..4 => Move::CutOff(self.rng.usize(..6)),
+                _ => Move::Reconnect,
+            },
             33 => match self.rng.bool() {
                 true => Move::NewPodsStayUnready(self.rng.bool()),
                 false => Move::RejectPods(self.rng.usize(1..4)),
             },
+            32 => Move::FinishPod(self.rng.usize(..9)),
             34 => Move::PodsKeepTerminating(self.rng.bool()),
             35 => {
                 Move::DisruptionBudgets(self.one_of(&[[None; 2], [Some(3), None], [Some(4), None], [Some(1), Some(2)]]))
@@ -431,7 +441,10 @@ impl Author {
     /// Returns a move about windows, intervals, canaries or requests.
     fn about_times(&mut self) -> Move {
         let monitor = self.monitor();
-        match self.rng.u32(..20) {
+        match self.rng.u32(..23) {
+            20 => Move::ShutDown(self.rng.usize(..4)),
+            21 => Move::CutOff(self.rng.usize(..4)),
+            22 => Move::Reconnect,
             0..3 => Move::Spec(monitor, self.windows()),
             3..5 => Move::Spec(monitor, Edit::MinInterval(self.one_of(&[0, 10, 60]))),
             5..8 => Move::Spec(monitor, self.canary()),
@@ -583,12 +596,12 @@ pub(crate) fn story(seed: u64) -> Story {
     author.story.pace = Pace {
         creation: author.one_of(&[0, 50, 700, 2000]),
         readiness: author.one_of(&[0, 300, 5000]),
-        termination: author.one_of(&[0, 200, 3000, 20_000]),
+        termination: author.one_of(&[0, 200, 3000, 20_000, AN_HOUR]),
     };
     let most = [AT_ONCE, AT_ONCE, None, Some(PodCount::Pods(1)), Some(PodCount::Percent("40%"))];
     author.story.monitors = (0..monitors).map(|_| (author.one_of(&[0, 0, 1, 3]), author.one_of(&most))).collect();
     author.story.both = if has_both { author.one_of(&[1, monitors]) } else { 0 };
-    author.story.owners = author.one_of(&[Owners::Odd, Owners::Usual, Owners::Usual, Owners::Usual]);
+    author.story.owners = author.one_of(&[Owners::Odd, Owners::Zones, Owners::Usual, Owners::Usual]);
     author.story.page = author.one_of(&[500, 500, 500, 2]);
     author.story.lag = author.one_of(&[0, 0, 0, 0, 300, 4000]);
     author.story.nodes = author.one_of(&[0, 0, 0, 0, -600, 600]);
@@ -608,6 +621,9 @@ pub(crate) fn story(seed: u64) -> Story {
     }
     author.story
 }
+
+/// Longer than everything may take to settle, in milliseconds.
+const AN_HOUR: u64 = 3_600_000;
 
 const ONE_SOURCE: &[Edit] = &[Edit::Source(CONFIG_MAPS[0]), Edit::Source(CONFIG_MAPS[1])];
 const ANY_SOURCES: &[Edit] = &[Edit::Source(CONFIG_MAPS[0]), Edit::Source(CONFIG_MAPS[1]), Edit::Both, Edit::Both];

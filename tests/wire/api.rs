@@ -42,7 +42,7 @@ pub(crate) fn bookmark(version: &str) -> String {
 /// Returns a `Status`.
 pub(crate) fn status(code: u16, reason: &str) -> Value {
     json!({ "kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code, "reason": reason,
-        "message": format!("scripted {reason}") })
+        "message": format!("scripted {reason}"), "details": { "name": "scripted" } })
 }
 
 /// Returns the `Status` for a version from the future, such as after a restore from backup.

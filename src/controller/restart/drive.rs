@@ -70,6 +70,9 @@ impl Drive<'_, '_> {
                 Do::ReadDeployments(deployments) => {
                     let (selected, began) = (policy.selector.to_query(), timer_now());
                     let states = owners::read_deployments(&context.client, Some(&selected), deployments).await?;
+                    if let Some(pod) = self.watched.machine.pod_to_hand_over(&states) {
+                        context.client.may_patch_pod(&pod.name, &pod.uid).await?;
+                    }
                     News::DeploymentsRead { states, took: timer_now().saturating_duration_since(began) }
                 }
                 Do::Intend(begun) => News::Confirmed(self.intend(begun).await?),
@@ -218,7 +221,7 @@ impl Drive<'_, '_> {
         self.record_success();
         let Self { step, watched, .. } = self;
         let now = step.context.client.server_now();
-        let Over { begun, skipped: left, stuck, selected } = over;
+        let Over { begun, skipped: left, terminating, selected } = over;
         let left = skipped(&step.status, &left);
         let (changed, why) = (report::changed(&step.status), step.status.why());
         let sources = match why {
@@ -228,7 +231,7 @@ impl Drive<'_, '_> {
         step.status.complete(Some(&begun), left, now);
         step.status.pods = Some(selected);
         step.report_settled().await?;
-        let notice = notice::completed(&changed, why, sources, &begun, &stuck, now);
+        let notice = notice::completed(&changed, why, sources, &begun, terminating, now);
         step.context.publish(std::slice::from_ref(&notice), &step.memory.uids()).await;
         announce(step.context, watched).await;
         step.context.emit_events_at(&watched.machine.controllers(), &notice, now).await;

@@ -145,6 +145,11 @@ impl Restarts {
         watched.take_list(listing, interest, context);
         let requeue = Drive { step: &mut step, watched: &mut watched, notices: &notices }.run().await;
         step.scheduling.end_turn();
+        // A failed write has taken the status.
+        let waits = !watched.machine.is_intended() && step.status.restart.is_some();
+        if requeue.is_err() && waits {
+            step.record_restart(&quiet_period(policy)).await?;
+        }
         // Until the status has this restart, the one before may still be recorded.
         if watched.machine.is_intended() {
             let started_at = watched.machine.started_at();

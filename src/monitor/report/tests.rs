@@ -48,18 +48,18 @@ fn reported(situation: &Situation<'_>, status: &Status) -> (String, [String; 3])
 fn standing() -> Standing<'static> {
     Standing {
         next: Move::Remove(Vec::new()),
-        remaining: 2,
-        waiting: 1,
+        remaining: 1,
         lacking: 1,
         on_their_way: 1,
         unsettled: Vec::new(),
         unavailable: Vec::new(),
+        waits_for_claim: false,
+        has_members: false,
         unstartable: Vec::new(),
         last: Waiting::None,
         terminating: Vec::new(),
         handed_over: Vec::new(),
         obstacles: Vec::new(),
-        stuck: Vec::new(),
         canary: None,
     }
 }
@@ -76,20 +76,27 @@ fn text_of(names: &[String]) -> Progress {
     let standing = Standing {
         unsettled: owners.iter().map(|owner| Unsettled { owner, available: 2, expected: 3, failure: None }).collect(),
         unavailable: pods.iter().collect(),
-        terminating: names.clone(),
-        stuck: names,
+        terminating: names,
         ..standing()
     };
     Progress::of(&begun(), &standing)
 }
 
 #[test]
-fn the_message_says_that_the_last_pod_waits_for_the_label_of_restart_last() {
-    let standing = Standing { last: Waiting::UntilOneIs("web-9"), ..standing() };
+fn the_message_says_what_a_successor_that_waits_for_its_volume_may_wait_for() {
+    let standing = Standing { waits_for_claim: true, ..standing() };
+    let mut status = Status::default();
+    report(&Situation::RestartInProgress(Progress::of(&begun(), &standing)), &mut status, 1, server(1));
+    assert!(status.conditions.iter().any(|condition| condition.message.contains("leave spec.maxSurge out")));
+}
+
+#[test]
+fn the_message_says_which_pods_wait_for_the_label_of_restart_last() {
+    let standing = Standing { last: Waiting::UntilOneIs(vec!["web-8", "web-9"]), ..standing() };
     let mut status = Status::default();
     for situation in [Situation::RestartInProgress, |progress| Situation::ProgressDeadlineExceeded(progress, None)] {
         report(&situation(Progress::of(&begun(), &standing)), &mut status, 1, server(1));
-        let words = "no selected pod matches spec.restartLast, and web-9 waits for one";
+        let words = "waiting until a selected pod matches spec.restartLast: web-8, web-9";
         assert!(status.conditions.iter().any(|condition| condition.message.contains(words)), "{:?}", status.conditions);
     }
 }
@@ -140,7 +147,7 @@ fn pending() -> Status {
 }
 
 fn begun() -> Begun {
-    Begun { deleted: 3, ..Begun::new(server(100), "app=web".to_owned(), 3).with_remaining(2, 1) }
+    Begun { deleted: 3, ..Begun::new(server(100), "app=web".to_owned(), 3).with_remaining(1) }
 }
 
 fn statuses(status: &Status) -> Vec<(&str, &str)> {
@@ -218,7 +225,7 @@ fn a_request_is_what_is_reported_of_unless_the_content_has_changed_too() {
         started("ConfigMap/settings", Why::Requested, 2, &[])[0].note,
         "a restart is requested: restarting 2 pods"
     );
-    let over = completed("ConfigMap/settings", Why::Requested, Vec::new(), &begun(), &[], server(142));
+    let over = completed("ConfigMap/settings", Why::Requested, Vec::new(), &begun(), 0, server(142));
     assert_eq!(over.note, "restarted 3 pods as requested within 43 s");
     let change = r#"{"kind":"ConfigMap","name":"settings","hash":"sha256:1","observedAt":"2026-11-21T10:00:00Z",
         "since":"2026-11-21T10:00:00Z"}"#;
@@ -292,12 +299,21 @@ fn activity(progress: Progress) -> String {
 #[test]
 fn progress_counts_the_pods_and_names_those_that_are_in_the_way() {
     assert_eq!(activity(text_of(&[])), "deleting pods");
-    let expected = "waiting: ReplicaSet web-9 has 2 of 3 available; unavailable: web-9; terminating: web-9; stuck while terminating: \
-                    web-9";
+    let expected = "waiting: ReplicaSet web-9 has 2 of 3 available; unavailable: web-9; terminating: web-9";
     assert_eq!(activity(progress()), expected);
     let pod = |name: &str, ready_since| Pod { ready_since, ..Pod::named(name) };
     let pods = [pod("a", None), pod("b", Some(server(0)))];
     assert_eq!(activity(text_of(&[]).not_deleted(pods.iter())), "waiting: not deleted: a (not ready), b");
+    let cut_off = |trouble: Option<&str>| Pod {
+        are_containers_ready: true,
+        trouble: trouble.map(Arc::from),
+        ..Pod::named(trouble.map_or("c", |_| "d"))
+    };
+    let pods = [cut_off(None), cut_off(Some("ReadinessGatesNotReady: no target")), pod("a", None)];
+    let standing_of = Standing { unavailable: pods.iter().collect(), ..standing() };
+    let expected =
+        "waiting: not ready although their containers are: c, d (ReadinessGatesNotReady: no target); unavailable: a";
+    assert_eq!(activity(Progress::of(&begun(), &standing_of)), expected);
     let canary = Standing { canary: Some(CanaryStanding { pods: 1, until: Some(server(60)) }), ..standing() };
     let expected = "waiting: canary: 1 pod must stay available until 1970-01-01T00:01:00Z";
     assert_eq!(activity(Progress::of(&begun(), &canary)), expected);
@@ -344,7 +360,7 @@ fn what_a_restart_waits_for_is_said_in_the_words_of_the_pod_and_of_its_owner() {
     let messages = |situation: &Situation<'_>| reported(situation, &pending()).1;
     let [_, reconciling, stalled] = messages(&Situation::RestartInProgress(progress.clone()));
     assert_eq!((&*reconciling, &*stalled), (&*format!("waiting: {halted}"), NO_ACTION_NEEDED));
-    let none_is_left = Progress::of(&begun(), &Standing { waiting: 0, ..halts });
+    let none_is_left = Progress::of(&begun(), &Standing { remaining: 0, ..halts });
     let [_, reconciling, _] = messages(&Situation::RestartInProgress(none_is_left));
     assert!(
         reconciling.starts_with("waiting: ReplicaSet web"),
@@ -452,11 +468,11 @@ fn a_missing_right_says_what_waits_for_it() {
 proptest! {
     #[test]
     fn no_number_is_a_panic(
-        (pods, remaining, stuck) in any::<(usize, usize, Vec<String>)>(),
+        (pods, remaining, names) in any::<(usize, usize, Vec<String>)>(),
         (seconds, generation, now, began) in any::<(u64, i64, i64, i64)>(),
     ) {
         let begun = Begun { pods, remaining, started_at: server(began), ..begun() };
-        let progress = Progress { pods, gone: remaining, ..text_of(&stuck) };
+        let progress = Progress { pods, gone: remaining, ..text_of(&names) };
         let mut status = Status::default();
         for situation in [
             Situation::RestartInProgress(progress.clone()),
@@ -465,7 +481,7 @@ proptest! {
         ] {
             report(&situation, &mut status, generation, server(now));
         }
-        let over = completed("ConfigMap/settings", Why::Changed, SOURCES.to_vec(), &begun, &stuck, server(now).plus(Duration::from_secs(seconds)));
+        let over = completed("ConfigMap/settings", Why::Changed, SOURCES.to_vec(), &begun, names.len(), server(now).plus(Duration::from_secs(seconds)));
         prop_assert!(!over.note.is_empty());
         prop_assert_eq!(started("ConfigMap/settings", Why::Changed, pods, &[]).len(), usize::from(pods > 0));
     }

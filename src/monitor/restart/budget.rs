@@ -1,5 +1,5 @@
 //! How many pods may be made unavailable: what `maxUnavailable` allows of each owner, and `maxUnavailableTotal` of all,
-//! less what they already lack of their desired replicas.
+//! less what they already lack of their desired replicas. By default all StatefulSets together are like one owner.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -19,7 +19,7 @@ pub(super) struct Holding {
     pub(super) terminating: usize,
     /// Terminating pods that should have ended by now.
     pub(super) stuck: usize,
-    /// Old pods that exist and have not finished, and hold the places of their successors.
+    /// Old pods that are neither finished nor terminating.
     pub(super) old: usize,
     /// Selected new pods that are neither finished nor terminating.
     pub(super) new: usize,
@@ -44,7 +44,6 @@ pub(super) struct Member<'a> {
 /// What may still be taken from the owners of pods.
 #[derive(Debug)]
 pub(super) struct Budget<'a> {
-    most: PodCount,
     owners: BTreeMap<Option<&'a Owner>, Account<'a>>,
     groups: BTreeMap<Option<&'a Owner>, Group>,
     total: Option<Total>,
@@ -57,7 +56,7 @@ struct Account<'a> {
     available: usize,
     /// How many pods are missing because stuck pods hold their places.
     held_back: usize,
-    on_their_way: usize,
+    coming: usize,
     /// The pods of a StatefulSet may be members of a quorum, where an unready one may still vote.
     is_stateful: bool,
     /// Whether only the lacking pods of the owner count: they use the total, but its desired replicas add nothing.
@@ -69,6 +68,9 @@ struct Account<'a> {
 struct Group {
     expected: usize,
     missing: usize,
+    coming: usize,
+    /// How many of its pods may be missing.
+    allowed: usize,
 }
 
 /// What may still be taken of all owners together.
@@ -84,15 +86,15 @@ struct Total {
 
 impl<'a> Account<'a> {
     fn of(Member { owner, group, expected, holding }: Member<'a>) -> Self {
-        let Holding { available, terminating, stuck, coming, is_former, .. } = holding;
+        let Holding { available, stuck, coming, is_former, .. } = holding;
         let waits = owner.is_some_and(waits_for_termination);
         Self {
             group,
             expected,
             available,
             held_back: if waits { stuck.min(expected.saturating_sub(available)) } else { 0 },
-            on_their_way: terminating + coming,
-            is_stateful: owner.is_some_and(|owner| owner.kind == "StatefulSet"),
+            coming,
+            is_stateful: owner.is_some_and(is_stateful),
             is_former,
         }
     }
@@ -113,8 +115,13 @@ impl Total {
 }
 
 /// Returns whether an owner replaces a pod only once the pod has ended.
-pub(super) fn waits_for_termination(owner: &Owner) -> bool {
+pub(in crate::monitor::restart) fn waits_for_termination(owner: &Owner) -> bool {
     !matches!(&*owner.kind, "ReplicaSet" | "ReplicationController")
+}
+
+/// Returns whether an owner's pods are members, each of which has an ordinal.
+pub(super) fn is_stateful(owner: &Owner) -> bool {
+    owner.kind == "StatefulSet"
 }
 
 /// Returns whether a pod has been ready for `min_ready` and is not terminating. Times are whole seconds, so one more
@@ -133,9 +140,12 @@ impl<'a> Budget<'a> {
             let group = groups.entry(account.group).or_default();
             group.expected += account.expected;
             group.missing += account.missing();
+            group.coming += account.coming;
+            let is_one_of_all = most.is_default && account.is_stateful;
+            group.allowed = if is_one_of_all { 1 } else { most.of_owner.of(group.expected) };
         }
         let total = most.total.map(|most| Total::of(most, &owners));
-        Self { most: most.of_owner, owners, groups, total }
+        Self { owners, groups, total }
     }
 
     /// Takes a ready pod from an owner, if the budget allows it.
@@ -151,7 +161,7 @@ impl<'a> Budget<'a> {
         // Of the total, pods that this owner's stuck pods hold back count, and those of other owners do not.
         let held_back = total.as_ref().map_or(0, |total| total.held_back.max(account.held_back));
         let is_in_total = total.as_ref().is_none_or(|total| total.missing + held_back < total.allowed);
-        if is_scaling_down || group.missing >= self.most.of(group.expected) || !is_in_total {
+        if is_scaling_down || group.missing >= group.allowed || !is_in_total {
             return false;
         }
         // A ready pod that is not available yet counts as missing already. It is taken only if the budget allows one
@@ -167,13 +177,14 @@ impl<'a> Budget<'a> {
     }
 
     /// Takes a pod that is not ready. It serves no traffic and uses no budget, except in a StatefulSet: no more of its
-    /// pods are terminating or coming than the budget allows.
+    /// pods are coming than the budget allows.
     pub(super) fn take_unready(&mut self, owner: Option<&'a Owner>) -> bool {
-        let Some(account) = self.owners.get_mut(&owner).filter(|account| account.is_stateful) else { return true };
+        let Some(account) = self.owners.get(&owner).filter(|account| account.is_stateful) else { return true };
+        let Some(group) = self.groups.get_mut(&account.group) else { return true };
         let most = self.total.as_ref().map_or(usize::MAX, |total| total.allowed);
-        let allowed = account.on_their_way < most.min(self.most.of(account.expected));
-        account.on_their_way += usize::from(allowed);
-        allowed
+        let is_allowed = group.coming < most.min(group.allowed);
+        group.coming += usize::from(is_allowed);
+        is_allowed
     }
 }
 
@@ -203,8 +214,8 @@ mod tests {
         let most = PodCount::Pods(NonZeroU32::new(most).expect("at least one"));
         let everything = PodCount::Percent(NonZeroU8::new(100).expect("a percentage"));
         let most = match of {
-            Of::Each => MaxUnavailable { of_owner: most, total: None },
-            Of::All => MaxUnavailable { of_owner: everything, total: Some(most) },
+            Of::Each => MaxUnavailable { of_owner: most, is_default: false, total: None },
+            Of::All => MaxUnavailable { of_owner: everything, is_default: false, total: Some(most) },
         };
         Budget::new(most, owners.iter().map(|(owner, expected, holding)| alone(Some(*owner), *expected, *holding)))
     }
@@ -221,7 +232,7 @@ mod tests {
             let [_, available, unavailable, action] = row[..] else { panic!("{row:?}") };
             let [available, unavailable] = [available, unavailable].map(|count| count.parse().expect("a number"));
             let deleted = action.strip_prefix("deletes ").and_then(|rest| rest.split(' ').next()?.parse().ok());
-            let most = MaxUnavailable { of_owner: PodCount::Percent(a_quarter), total: None };
+            let most = MaxUnavailable { of_owner: PodCount::Percent(a_quarter), is_default: true, total: None };
             let mut budget = Budget::new(most, [alone(Some(&web), 10, holding(10, available))].into_iter());
             let taken = (0..10).take_while(|_| budget.take(Some(&web), true)).count();
             assert_eq!((10 - available, taken), (unavailable, deleted.unwrap_or(0)), "{row:?}");
@@ -264,7 +275,7 @@ mod tests {
             let total = NonZeroU32::new(total).map(PodCount::Pods);
             let owners = [(Some(&web), 5, holding(5, 5)), (Some(&db), 2, holding(2, 1)), (None, 3, holding(3, 3))];
             let owners = owners.into_iter().map(|(owner, expected, holding)| alone(owner, expected, holding));
-            let mut budget = Budget::new(MaxUnavailable { of_owner, total }, owners);
+            let mut budget = Budget::new(MaxUnavailable { of_owner, is_default: false, total }, owners);
             [Some(&web), Some(&db), None].map(|owner| (0..5).filter(|_| budget.take(owner, true)).count())
         };
         assert_eq!([taken(0), taken(3), taken(2)], [[2, 0, 1], [2, 0, 1], [1, 0, 1]]);
@@ -279,7 +290,8 @@ mod tests {
             let member =
                 |owner, expected, holding| Member { owner: Some(owner), group: Some(&deployment), expected, holding };
             let members = [member(&before, 3, holding(3, 3)), member(&after, 1, holding(1, available))];
-            let mut budget = Budget::new(MaxUnavailable { of_owner, total: None }, members.into_iter());
+            let mut budget =
+                Budget::new(MaxUnavailable { of_owner, is_default: false, total: None }, members.into_iter());
             (0..3).filter(|_| budget.take(Some(&before), true)).count()
         };
         assert_eq!([taken(0), taken(1)], [0, 1]);
@@ -321,8 +333,8 @@ mod tests {
     #[test]
     fn the_budget_limits_the_unready_pods_taken_from_a_stateful_set() {
         let (db, web) = (owner("StatefulSet"), owner("ReplicaSet"));
-        let on_their_way = Holding { terminating: 1, coming: 1, ..holding(3, 1) };
-        let mut three = budget(3, Of::Each, &[(&db, 4, on_their_way), (&web, 4, on_their_way)]);
+        let two = Holding { coming: 2, ..holding(3, 1) };
+        let mut three = budget(3, Of::Each, &[(&db, 4, two), (&web, 4, two)]);
         assert_eq!([(); 2].map(|()| three.take_unready(Some(&db))), [true, false]);
         assert_eq!([(); 3].map(|()| three.take_unready(Some(&web))), [true; 3]);
     }

@@ -73,17 +73,19 @@ impl CanarySight<'_> {
 
     /// Returns why a pod created since the restart began has failed. A container restart always counts: it is not part
     /// of starting up, and may be forgotten by the time all canaries are available. A pod that was never ready may
-    /// still be starting.
+    /// still be starting. What somebody else does to a pod or to its node says nothing about the content.
     fn failure(&self, pod: &Pod) -> Option<String> {
         if let Some(crash) = &pod.crash {
             return Some(format!("pod {}: {crash}", pod.name));
         }
         let was_ready = match self.canary.state {
-            // After a crash of the operator, only pods created before this time are known to have been ready.
-            CanaryState::Baking { available_at } => pod.created < available_at,
+            // After a crash of the operator, only pods created before this time are known to have been ready, by clocks that
+            // may differ.
+            CanaryState::Baking { available_at } => pod.created.plus(SKEW) < available_at,
             _ => false,
         };
-        if pod.ready_since.is_some() || !(was_ready || self.seen_ready.contains(&pod.uid)) {
+        let has_lost_it = (was_ready || self.seen_ready.contains(&pod.uid)) && !pod.may_serve();
+        if pod.is_disrupted || !has_lost_it {
             return None;
         }
         let trouble = pod.trouble.as_ref().map_or(String::new(), |trouble| format!(": {trouble}"));
@@ -157,7 +159,13 @@ mod tests {
             panic!("it has not failed")
         };
         assert_eq!(message, "pod new was ready and is no longer ready: probe");
-        assert!(failed(&judge(baking(), false, 1, &[&starting], 105)), "after a crash of the operator");
+        let before = Pod { created: at(89), ..starting };
+        assert!(failed(&judge(baking(), false, 1, &[&before], 105)), "after a crash of the operator");
+        let cut_off = [Pod { are_containers_ready: true, ..before.clone() }, Pod { is_disrupted: true, ..before }];
+        assert_eq!(
+            cut_off.map(|pod| judge(baking(), true, 1, &[&pod], 105)),
+            [Verdict::Wait(None), Verdict::Wait(None)]
+        );
         let later = Pod { created: at(AVAILABLE), ..pod(None) };
         assert_eq!(
             judge(baking(), false, 1, &[&later], 105),

@@ -1,9 +1,5 @@
 //! The pods that go after all others: those that `spec.restartLast` selects, by the labels that they have at the time.
 
-use std::collections::BTreeMap;
-
-use super::standing::Undeleted;
-use crate::kube::Uid;
 use crate::monitor::pod::Pod;
 
 /// The old pods that may not go yet.
@@ -12,37 +8,34 @@ pub(crate) enum Waiting<'a> {
     None,
     /// These are last ones, and wait for the others.
     Last(Vec<&'a str>),
-    /// This one waits until any pod is a last one.
-    UntilOneIs(&'a str),
+    /// These wait until any pod is a last one.
+    UntilOneIs(Vec<&'a str>),
 }
 
-impl Waiting<'_> {
+impl<'a> Waiting<'a> {
     pub(crate) fn count(&self) -> usize {
         match self {
             Self::None => 0,
-            Self::Last(pods) => pods.len(),
-            Self::UntilOneIs(_) => 1,
+            Self::Last(pods) | Self::UntilOneIs(pods) => pods.len(),
         }
     }
-}
 
-/// Removes the last ones from these pods.
-pub(super) fn hold_back_last<'a>(pods: &mut Vec<&'a Pod>, may_wait: impl Fn(&Pod) -> bool) -> Waiting<'a> {
-    let (last, others): (Vec<&Pod>, Vec<&Pod>) = pods.drain(..).partition(|pod| pod.goes_last && may_wait(pod));
-    *pods = others;
-    if last.is_empty() { Waiting::None } else { Waiting::Last(last.into_iter().map(|pod| &*pod.name).collect()) }
-}
-
-/// Removes one of these pods, which are in the order in which they would go: the deletion of another one may be under way
-/// without an answer.
-pub(super) fn hold_back_one<'a>(
-    pods: &mut Vec<&'a Pod>,
-    may_wait: impl Fn(&Pod) -> bool,
-    undeleted: &BTreeMap<Uid, Undeleted>,
-) -> Waiting<'a> {
-    let is_unanswered = |pod: &Pod| undeleted.get(&pod.uid) == Some(&Undeleted::Unanswered);
-    let waiting = || pods.iter().copied().filter(|pod| may_wait(pod));
-    let one = waiting().rfind(|pod| !is_unanswered(pod)).or_else(|| waiting().next_back());
-    pods.retain(|pod| one.is_none_or(|one| one.uid != pod.uid));
-    one.map_or(Waiting::None, |one| Waiting::UntilOneIs(&one.name))
+    /// Removes the last ones from these pods; if no pod is a last one, those that serve: a failover may be under way, and
+    /// any of them may become one.
+    ///
+    /// A pod that is handed over has a successor. A last one that serves nobody may keep the others from going: it uses the
+    /// budget, or an ordered StatefulSet creates no others. So it does not wait when the deadline has passed.
+    pub(super) fn hold_back(pods: &mut Vec<&'a Pod>, is_any_last: bool, is_overdue: bool) -> Self {
+        let waits = |pod: &&Pod| match is_any_last {
+            true => pod.goes_last && (pod.may_serve() || !is_overdue),
+            false => pod.may_serve(),
+        };
+        let held: Vec<&Pod> = pods.extract_if(.., |pod| pod.handed_over.is_none() && waits(&&**pod)).collect();
+        let names: Vec<&str> = held.into_iter().map(|pod| &*pod.name).collect();
+        match (names.is_empty(), is_any_last) {
+            (true, _) => Self::None,
+            (false, true) => Self::Last(names),
+            (false, false) => Self::UntilOneIs(names),
+        }
+    }
 }

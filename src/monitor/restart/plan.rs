@@ -120,15 +120,26 @@ pub(crate) type Snapshot = BTreeSet<Uid>;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct AtStart {
+    /// Without those that end by themselves.
     pub(super) selected: usize,
-    /// How many pods of the owner are replaced.
+    /// How many pods of the owner are replaced, and were not terminating.
     pub(super) old: usize,
-    /// How many of these were terminating already, so that they do not count as selected.
+    /// How many old ones were terminating already, which their owner replaces anyway.
     pub(super) ending: usize,
     /// Whether `selected` was lowered to the pods that existed when the progress deadline had passed.
     is_lowered: bool,
     /// Whether the edited selector selected none of the owner's pods.
     is_former: bool,
+    /// Whether one of its pods does not end by itself. Of one that does, the owner creates no other, or does so at a time
+    /// of its own.
+    lasts: bool,
+}
+
+impl AtStart {
+    fn count(&mut self, pod: &Pod) {
+        self.lasts |= !pod.completes;
+        self.selected += usize::from(pod.is_present() && pod.counts());
+    }
 }
 
 /// A selected pod with old content that is not restarted.
@@ -148,9 +159,9 @@ pub(crate) enum Exempt {
     /// No controller would create the pod again.
     #[strum(serialize = "no controller")]
     Bare,
-    /// The pod belongs to a Job, which would fail or start anew.
-    #[strum(serialize = "of a Job")]
-    Job,
+    /// The pod ends by itself, as those of Jobs do: without it, its owner would fail or start anew.
+    #[strum(serialize = "runs to completion")]
+    Completes,
 }
 
 pub(crate) fn exempt(policy: &Policy, pod: &Pod, own_pod: Option<&Uid>) -> Option<Exempt> {
@@ -166,7 +177,7 @@ pub(crate) fn exempt_by(unmanaged: UnmanagedPods, pod: &Pod, own_pod: Option<&Ui
     }
     match (&pod.controller, unmanaged) {
         (None, UnmanagedPods::Skip) => Some(Exempt::Bare),
-        (Some(owner), UnmanagedPods::Skip) if owner.kind == "Job" => Some(Exempt::Job),
+        (Some(_), UnmanagedPods::Skip) if pod.completes => Some(Exempt::Completes),
         _ => None,
     }
 }
@@ -234,12 +245,14 @@ impl Plan {
             let is_old = suspects.iter().any(|suspects| suspects.include(pod));
             let why = exempt(policy, pod, own_pod);
             let at_start = plan.entry(pod.controller.as_ref());
-            at_start.selected += usize::from(pod.is_present());
-            let is_replaced = is_old && !pod.finished && why.is_none();
-            at_start.old += usize::from(is_replaced);
+            at_start.count(pod);
+            // One that is being deleted may have finished a moment before it is gone: its owner lacks a pod.
+            let has_ended = pod.finished && pod.gone_by.is_none();
+            let is_replaced = is_old && !has_ended && why.is_none();
+            at_start.old += usize::from(is_replaced && pod.is_present());
             at_start.ending += usize::from(is_replaced && !pod.is_present());
             match why {
-                _ if !is_old || pod.finished => {}
+                _ if !is_old || has_ended => {}
                 Some(why) => plan.skipped.push(Skipped { pod: pod.name.clone(), why }),
                 None => drop(plan.old.insert(pod.uid.clone())),
             }
@@ -254,8 +267,9 @@ impl Plan {
         }
     }
 
+    /// Returns how many pods were to be replaced when the restart began, and were not terminating.
     pub(crate) fn len(&self) -> usize {
-        self.old.len()
+        self.owners.values().chain([&self.bare]).map(|at_start| at_start.old).sum()
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -289,7 +303,8 @@ impl Plan {
     }
 
     pub(crate) fn concerns(&self, owner: &Owner) -> bool {
-        self.at_start(owner).old > 0
+        let AtStart { old, ending, .. } = self.at_start(owner);
+        old + ending > 0
     }
 
     /// Updates the plan to the pods selected now. After an edit of the selector, the owners of these pods count.
@@ -300,11 +315,11 @@ impl Plan {
         }
         (self.selector, self.is_edited) = (selector, true);
         for at_start in self.owners.values_mut().chain([&mut self.bare]) {
-            (at_start.selected, at_start.ending, at_start.is_former) = (0, 0, true);
+            (at_start.selected, at_start.is_former) = (0, true);
         }
         for pod in pods.values().filter(|pod| !pod.finished) {
             let at_start = self.entry(pod.controller.as_ref());
-            at_start.selected += usize::from(pod.gone_by.is_none());
+            at_start.count(pod);
             at_start.is_former = false;
         }
     }
@@ -327,12 +342,17 @@ impl Plan {
 
     /// Returns how many old pods have an owner that creates a successor.
     pub(super) fn recreated(&self) -> usize {
-        self.owners.iter().filter(|(owner, _)| recreates(owner)).map(|(_, at_start)| at_start.old).sum()
+        self.owners.values().filter(|at_start| at_start.lasts).map(|at_start| at_start.old).sum()
     }
 
     /// Returns whether the pod can prove the content for a canary: it has a successor, or no old pod has one.
     pub(super) fn proves(&self, pod: &Pod) -> bool {
-        pod.controller.as_deref().is_some_and(recreates) || self.recreated() == 0
+        pod.controller.as_deref().is_some_and(|owner| !self.completes(owner)) || self.recreated() == 0
+    }
+
+    /// Returns whether an owner creates no successor of a deleted pod.
+    pub(super) fn completes(&self, owner: &Owner) -> bool {
+        self.owners.get(owner).is_some_and(|at_start| !at_start.lasts)
     }
 
     /// Returns the pods without an owner, if some of them are replaced.
@@ -349,9 +369,4 @@ impl Plan {
     pub(super) fn may_be_former(&self, owner: &Owner, is_known: bool) -> bool {
         self.at_start(owner).is_former || (self.is_edited && is_known)
     }
-}
-
-/// Returns whether an owner creates a successor of a deleted pod. A Job does so at a time of its own, or fails.
-fn recreates(owner: &Owner) -> bool {
-    owner.kind != "Job"
 }

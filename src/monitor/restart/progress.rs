@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::budget::waits_for_termination;
 use crate::kube::error::{Cause, Error};
 use crate::kube::{ServerTime, Uid};
 use crate::monitor::pod::Pod;
@@ -73,19 +74,19 @@ impl Advance {
         self.progressed_at = self.progressed_at.max(now);
     }
 
-    /// Counts from the last progress, or from the end of the grace period of terminating pods if that is later. A ready
-    /// pod makes no progress during `minReadySeconds`, so these are added.
+    /// Counts from the last progress, or from the end of the grace period of terminating pods if their owners wait for
+    /// that. A ready pod makes no progress during `minReadySeconds`, so these are added.
     pub(crate) fn deadline(&self, policy: &Policy, min_ready: Duration, pods: &BTreeMap<Uid, Arc<Pod>>) -> ServerTime {
         let last = self.resumed_at.map_or(self.progressed_at, |resumed_at| self.progressed_at.max(resumed_at));
-        let last = pods.values().filter_map(|pod| pod.gone_by).fold(last, ServerTime::max);
+        let waits = |pod: &&Arc<Pod>| pod.controller.as_deref().is_some_and(waits_for_termination);
+        let last = pods.values().filter(waits).filter_map(|pod| pod.gone_by).fold(last, ServerTime::max);
         last.plus(policy.progress_deadline + min_ready)
     }
 
-    /// Returns the record of the restart when `remaining` of its pods exist and `waiting` of these are not terminating.
-    /// `unavailable` are new pods.
-    pub(crate) fn record(&self, begun: Begun, remaining: usize, waiting: usize, unavailable: &[&Pod]) -> Begun {
+    /// Returns the record of the restart when `remaining` of its pods are not terminating.
+    pub(crate) fn record(&self, begun: Begun, remaining: usize, unavailable: &[&Pod]) -> Begun {
         let last_progress_at = begun.last_progress_at.max(self.progressed_at);
-        let mut begun = Begun { last_progress_at, ..begun }.with_remaining(remaining, waiting);
+        let mut begun = Begun { last_progress_at, ..begun }.with_remaining(remaining);
         begun.progress += &causes(unavailable);
         begun
     }
@@ -128,6 +129,7 @@ pub(crate) fn situation<'a>(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::kube::objects::Owner;
     use crate::kube::{Action, PODS};
     use serde_json::value::RawValue;
 
@@ -147,15 +149,20 @@ mod tests {
         Begun::new(server(100), "app=web".to_owned(), 4)
     }
 
-    fn pods(gone_by: Option<i64>) -> BTreeMap<Uid, Arc<Pod>> {
-        let pod = Pod { gone_by: gone_by.map(server), ..Pod::named("a") };
+    fn pods(kind: &str, gone_by: Option<i64>) -> BTreeMap<Uid, Arc<Pod>> {
+        let (api_version, name) = ("apps/v1".to_owned(), "web".to_owned());
+        let owner = Owner { api_version, kind: kind.to_owned(), name, uid: "u".into() };
+        let pod = Pod { gone_by: gone_by.map(server), controller: Some(Arc::new(owner)), ..Pod::named("a") };
         BTreeMap::from([("a".into(), Arc::new(pod))])
     }
 
     #[test]
-    fn the_deadline_counts_from_the_end_of_the_grace_period_of_terminating_pods() {
-        let at = |gone_by| Advance::of(&begun()).deadline(&policy(""), Duration::from_secs(2), &pods(gone_by));
-        assert_eq!((at(None), at(Some(160)), at(Some(0))), (server(107), server(167), server(107)));
+    fn the_deadline_counts_from_the_end_of_the_grace_period_of_terminating_pods_whose_owners_wait_for_it() {
+        let at =
+            |kind, gone_by| Advance::of(&begun()).deadline(&policy(""), Duration::from_secs(2), &pods(kind, gone_by));
+        let of_set = |gone_by| at("StatefulSet", gone_by);
+        assert_eq!((of_set(None), of_set(Some(160)), of_set(Some(0))), (server(107), server(167), server(107)));
+        assert_eq!(at("ReplicaSet", Some(3700)), server(107));
     }
 
     #[test]
@@ -163,15 +170,15 @@ mod tests {
         let mut advance = Advance::of(&begun());
         advance.take_up(server(200));
         advance.take_up(server(300));
-        assert_eq!(advance.deadline(&policy(""), Duration::from_secs(2), &pods(None)), server(207));
+        assert_eq!(advance.deadline(&policy(""), Duration::from_secs(2), &BTreeMap::new()), server(207));
         advance.hold();
         advance.take_up(server(300));
-        assert_eq!(advance.deadline(&policy(""), Duration::from_secs(2), &pods(None)), server(307));
+        assert_eq!(advance.deadline(&policy(""), Duration::from_secs(2), &BTreeMap::new()), server(307));
     }
 
     #[test]
     fn deletions_gone_old_pods_and_available_new_pods_are_progress_but_not_a_new_pod_that_comes_and_goes() {
-        let mut advance = Advance::of(&begun().with_remaining(3, 3));
+        let mut advance = Advance::of(&begun().with_remaining(3));
         let passes = [(0, 3, 1), (1, 3, 1), (0, 2, 2), (0, 2, 2), (0, 3, 0), (0, 3, 1), (0, 3, 0), (0, 2, 0)];
         let mut note = |at, (deleted, remaining, lacking)| advance.note(deleted, remaining, lacking, server(at));
         let progress: Vec<bool> = (101..).zip(passes).map(|(at, pass)| note(at, pass)).collect();
@@ -184,7 +191,7 @@ mod tests {
     #[test]
     fn the_record_keeps_the_time_of_the_last_progress() {
         let advance = Advance { progressed_at: server(101), ..Advance::of(&begun()) };
-        let Begun { remaining, last_progress_at, .. } = advance.record(begun(), 1, 0, &[]);
+        let Begun { remaining, last_progress_at, .. } = advance.record(begun(), 1, &[]);
         assert_eq!((remaining, last_progress_at), (1, server(101)));
     }
 
@@ -198,7 +205,7 @@ mod tests {
             "Z: z",
         ];
         let pods = pods.map(|trouble| Pod { trouble: Some(trouble.into()), ..Pod::named("a") });
-        let progress = |pods: &[&Pod]| Advance::of(&begun()).record(begun(), 3, 2, pods).progress;
+        let progress = |pods: &[&Pod]| Advance::of(&begun()).record(begun(), 2, pods).progress;
         assert_eq!(progress(&[]), "2/4");
         assert_eq!(progress(&[&pods[3], &Pod::named("b")]), "2/4");
         assert_eq!(progress(&pods.each_ref()), "2/4, 1 ImagePullBackOff, 2 Unschedulable");

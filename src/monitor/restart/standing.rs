@@ -1,23 +1,24 @@
 //! How a restart stands: what its pods and their owners are waiting for, and the next move.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::budget::{Budget, Holding, Member, is_available, waits_for_termination};
+use super::budget::{Budget, Holding, Member, is_available, is_stateful};
 use super::canary::{CanaryPods, CanarySight, Verdict};
-use super::last::{Waiting, hold_back_last, hold_back_one};
+use super::last::Waiting;
 use super::plan::{AtStart, Plan, Snapshot, exempt};
 use super::seen::View;
 use super::surge::{Deployments, Obstacle, Surge, Way};
 use super::{SKEW, SLACK};
-use crate::kube::objects::Owner;
+use crate::kube::objects::{Owner, REPLICA_SETS};
 use crate::kube::{Resource, ServerTime, Uid};
 use crate::monitor::pod::Pod;
 use crate::monitor::spec::Policy;
 use crate::monitor::status::CanaryState;
 
-/// How long past the end of its grace period a terminating pod is stuck.
+/// How long past the end of its grace period a terminating pod is stuck: it holds the place of its successor.
 const STUCK_AFTER: Duration = Duration::from_secs(60);
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -79,27 +80,29 @@ pub(crate) struct Sight<'a> {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Standing<'a> {
     pub(crate) next: Move,
-    pub(crate) remaining: usize,
     /// How many old pods remain that are not terminating.
-    pub(crate) waiting: usize,
+    pub(crate) remaining: usize,
     /// How many available pods the owners of replaced pods lack of their expected number.
     pub(crate) lacking: usize,
     /// How many pods of these owners are terminating or coming.
     pub(crate) on_their_way: usize,
     pub(crate) unsettled: Vec<Unsettled<'a>>,
+    /// New pods that are not available, and old ones that are not ready although their containers are.
     pub(crate) unavailable: Vec<&'a Pod>,
+    /// Whether the successor of a pod that is handed over waits for its volumes.
+    pub(crate) waits_for_claim: bool,
+    /// Whether the default budget makes members of StatefulSets go one at a time.
+    pub(crate) has_members: bool,
     /// The names of old pods that may not go, because they refer to a source which does not exist.
     pub(crate) unstartable: Vec<&'a str>,
     /// The old pods that may not go, because they go last.
     pub(crate) last: Waiting<'a>,
-    /// The names of old pods that are terminating.
+    /// The names of old pods that are terminating. The restart waits for their successors, and not for their end.
     pub(crate) terminating: Vec<&'a str>,
     /// The names of old pods that are handed over and not terminating.
     pub(crate) handed_over: Vec<&'a str>,
     /// The names of old pods that are not handed over although `maxSurge` is set, with what is in the way.
     pub(crate) obstacles: Vec<(&'a str, Obstacle)>,
-    /// The names of old pods that are stuck while terminating. The restart does not wait for them.
-    pub(crate) stuck: Vec<&'a str>,
     /// The canary, until it has passed or failed.
     pub(crate) canary: Option<CanaryStanding>,
 }
@@ -153,10 +156,9 @@ struct Classes<'a> {
     /// Old pods that may be deleted.
     removable: Vec<&'a Pod>,
     terminating: Vec<&'a str>,
-    stuck: Vec<&'a str>,
     /// New pods that are not terminating, of owners whose pods are replaced.
     new: Vec<&'a Pod>,
-    /// Those of them that are not available.
+    /// Those of them that are not available, and old pods that are not ready although their containers are.
     unavailable: Vec<&'a Pod>,
     /// When time alone changes how a pod counts.
     changes_at: Option<ServerTime>,
@@ -186,17 +188,29 @@ impl<'a> Sight<'a> {
         let (pods, last) = self.in_order(&classes, &counts, verdict.is_some());
         let next = self.choose(pods, &classes, &counts, lacking, &mut surge, verdict);
         let canary = self.canary.zip(self.policy.canary);
-        let Classes { removable, terminating, stuck, unavailable, .. } = classes;
+        let is_default = self.is_default();
+        let has_members = is_default && concerned().any(|count| is_stateful(count.owner));
+        let Classes { removable, terminating, unavailable, .. } = classes;
+        let is_creating =
+            |trouble: &str| trouble.starts_with("ContainerCreating") || trouble.starts_with("PodInitializing");
+        let is_of_set = |pod: &Pod| pod.controller.as_ref().is_some_and(|owner| owner.is_of(REPLICA_SETS));
+        let waits_for_claim =
+            |pod: &&Pod| pod.has_claim && is_of_set(pod) && pod.trouble.as_deref().is_some_and(is_creating);
         Standing {
             next,
-            remaining: removable.len() + terminating.len(),
-            waiting: removable.len(),
+            remaining: removable.len(),
             lacking,
             obstacles: surge.obstacles(&removable),
             handed_over: removable.iter().filter(|pod| pod.handed_over.is_some()).map(|pod| &*pod.name).collect(),
             on_their_way: concerned().map(|count| count.holding.terminating + count.holding.coming).sum(),
-            unsettled: concerned().filter_map(|count| self.unsettled(count)).collect(),
+            unsettled: self
+                .concerned(&counts, is_default)
+                .iter()
+                .filter_map(|(count, _)| self.unsettled(count))
+                .collect(),
+            waits_for_claim: self.policy.max_surge.is_some() && unavailable.iter().any(waits_for_claim),
             unavailable,
+            has_members,
             unstartable: removable
                 .iter()
                 .filter(|pod| self.unstartable.contains(&pod.uid))
@@ -204,13 +218,12 @@ impl<'a> Sight<'a> {
                 .collect(),
             last,
             terminating,
-            stuck,
             canary: canary.map(|(sight, _)| CanaryStanding { pods: sight.canary.pods, until: baked_at }),
         }
     }
 
     fn classify(&self) -> Classes<'a> {
-        let Self { plan, policy, view: View { pods, at: now }, .. } = *self;
+        let Self { plan, policy, view: View { pods, .. }, .. } = *self;
         let mut classes = Classes::default();
         for pod in pods.values().filter(|pod| !pod.finished) {
             let is_starting = pod.gone_by.is_none() && !self.is_available(pod);
@@ -223,13 +236,15 @@ impl<'a> Sight<'a> {
                     classes.new.push(pod);
                 }
                 _ if !plan.is_old(pod) => {}
-                Some(_) if is_stuck(pod, now) => classes.stuck.push(&*pod.name),
                 Some(gone_by) => {
                     classes.wake_at(gone_by.plus(STUCK_AFTER));
                     classes.terminating.push(&*pod.name);
                 }
                 None if exempt(policy, pod, self.own_pod).is_some() => {}
-                None => classes.removable.push(pod),
+                None => {
+                    classes.unavailable.extend(pod.is_cut_off().then_some(&**pod));
+                    classes.removable.push(pod);
+                }
             }
         }
         classes
@@ -244,10 +259,10 @@ impl<'a> Sight<'a> {
             // Pods that are gone and not replaced yet, if the owner still desires them. Some of the owner's pods may
             // have been newer than the content when the restart began.
             let AtStart { selected, old, ending, .. } = self.plan.at_start(owner);
-            let absent = old.max(selected + ending).saturating_sub(holding.old + holding.new);
+            let absent = (old.max(selected) + ending).saturating_sub(holding.old + holding.new);
             let coming = holding.coming + absent.min(expected.saturating_sub(holding.present));
             let holding = Holding { coming, is_former: self.is_former(owner), ..holding };
-            OwnerCount { owner, expected, holding, is_concerned: old > 0 || holding.old > 0 }
+            OwnerCount { owner, expected, holding, is_concerned: old + ending > 0 || holding.old > 0 }
         });
         counts.collect()
     }
@@ -261,12 +276,7 @@ impl<'a> Sight<'a> {
         let kept = old.filter(|pod| self.plan.proves(pod)).count();
         let to_go = canary.canary.pods.min(all).saturating_sub(all.saturating_sub(kept));
         let left = if recreated == 0 { 0 } else { kept };
-        // A ReplicaSet does not wait for the end of a stuck pod.
-        let is_settled =
-            counts.iter().filter(|count| count.is_concerned).all(|OwnerCount { owner, holding, .. }| {
-                let stuck = if waits_for_termination(owner) { 0 } else { holding.stuck };
-                holding.terminating == stuck && holding.coming == 0
-            });
+        let is_settled = counts.iter().filter(|count| count.is_concerned).all(|count| count.holding.coming == 0);
         let is_settled = is_settled && !self.may_have_missed_a_pod();
         Some(canary.judge(policy, CanaryPods { to_go, left, is_settled, new: &classes.new, now: self.view.at }))
     }
@@ -282,7 +292,7 @@ impl<'a> Sight<'a> {
     ) -> Move {
         let (mut remove, hand_over) = self.affordable(pods, counts, surge);
         let mut changes_at = classes.changes_at;
-        let is_left = !classes.removable.is_empty() || !classes.terminating.is_empty() || lacking > 0;
+        let is_left = !classes.removable.is_empty() || lacking > 0;
         let is_waiting = is_left || matches!(verdict, Some(Verdict::Wait(_)));
         match verdict {
             None => {}
@@ -306,10 +316,10 @@ impl<'a> Sight<'a> {
         }
     }
 
-    /// Returns the old pods that may go, whatever that costs, and those that have to wait for others. Unready pods go first,
-    /// as they use no budget, then the oldest. A ready pod that is not available yet serves traffic and uses the budget.
-    /// The other pods of an owner go last if a deletion of one of them was refused. The order is the same in each pass: a
-    /// pod whose deletion was not answered must go first again.
+    /// Returns the old pods that may go, whatever that costs, and those that have to wait for others. Pods that serve nobody
+    /// go first, as they use no budget, then the oldest, and then members of StatefulSets, in the order of Kubernetes. A
+    /// pod that serves and is not available uses the budget. The other pods of an owner go last if a deletion of one of
+    /// them was refused. The order is the same in each pass: a pod whose deletion was not answered must go first again.
     fn in_order(
         &self,
         classes: &Classes<'a>,
@@ -324,26 +334,18 @@ impl<'a> Sight<'a> {
         let removable = || classes.removable.iter().filter(goes);
         let mut pods: Vec<&'a Pod> = removable().copied().filter(|pod| !self.unstartable.contains(&pod.uid)).collect();
         pods.sort_by_key(|pod| {
-            (is_refused(pod), refusing.contains(&pod.controller.as_deref()), is_ready(pod), pod.created)
+            let is_refusing = refusing.contains(&pod.controller.as_deref());
+            (is_refused(pod), is_refusing, pod.may_serve(), ordinal(pod).map(Reverse), pod.created)
         });
         if self.policy.restart_last.is_none() {
             return (pods, Waiting::None);
         }
-        let selected = || self.view.pods.values().filter(|pod| !pod.finished);
-        let is_terminating = |pod: &&Arc<Pod>| {
-            self.plan.is_old(pod) && !pod.is_present() && !pod.goes_last && !is_stuck(pod, self.view.at)
-        };
-        let are_others_left = removable().any(|pod| !pod.goes_last) || selected().any(|pod| is_terminating(&pod));
-        let may_last_go = !are_others_left && self.are_replaced(counts);
-        let is_any_last = selected().any(|pod| pod.goes_last && pod.is_present());
-        // One that is handed over has successors. One that is not ready serves nobody, and may keep the others from going:
-        // it uses the budget, or an ordered StatefulSet creates no others.
-        let may_wait = |pod: &Pod| pod.handed_over.is_none() && (is_ready(pod) || !self.is_overdue);
-        let waiting = match is_any_last {
-            true if may_last_go => Waiting::None,
-            true => hold_back_last(&mut pods, may_wait),
-            false => hold_back_one(&mut pods, may_wait, self.undeleted),
-        };
+        let may_last_go = removable().all(|pod| pod.goes_last) && self.are_replaced(counts);
+        let is_any_last = self.view.pods.values().any(|pod| pod.goes_last && pod.is_present());
+        if is_any_last && may_last_go {
+            return (pods, Waiting::None);
+        }
+        let waiting = Waiting::hold_back(&mut pods, is_any_last, self.is_overdue);
         (pods, waiting)
     }
 
@@ -352,20 +354,29 @@ impl<'a> Sight<'a> {
     fn are_replaced(&self, counts: &[OwnerCount<'a>]) -> bool {
         let mut selected = self.view.pods.values().filter(|pod| !pod.finished);
         let are_all_last = self.policy.max_unavailable.is_some() && selected.all(|pod| pod.goes_last);
-        self.concerned(counts).into_iter().all(|(OwnerCount { expected, holding, .. }, _)| {
+        self.concerned(counts, false).into_iter().all(|(OwnerCount { expected, holding, .. }, _)| {
             holding.available + holding.last >= *expected || are_all_last && holding.new > 0
         })
     }
 
+    fn is_default(&self) -> bool {
+        self.policy.max_unavailable.is_some_and(|most| most.is_default)
+    }
+
     /// Returns the owners that belong to what an owner of replaced pods belongs to, each with that: a rollout may have replaced
-    /// the ReplicaSet whose pods were.
-    fn concerned<'b>(&self, counts: &'b [OwnerCount<'a>]) -> Vec<(&'b OwnerCount<'a>, &'a Owner)> {
+    /// the ReplicaSet whose pods were. If all StatefulSets are one application, one of them stands for all.
+    fn concerned<'b>(
+        &self,
+        counts: &'b [OwnerCount<'a>],
+        are_members_one: bool,
+    ) -> Vec<(&'b OwnerCount<'a>, &'a Owner)> {
+        let members = counts.iter().map(|count| count.owner).find(|owner| are_members_one && is_stateful(owner));
+        let group = |owner| members.filter(|_| is_stateful(owner)).unwrap_or_else(|| self.group(owner));
         let is_concerned = |count: &&OwnerCount<'_>| count.is_concerned || self.plan.is_by_times;
         let concerned = counts.iter().filter(is_concerned).map(|count| count.owner);
         let former = self.plan.owners(self.view.pods).into_iter().filter(|owner| self.plan.concerns(owner));
-        let groups: BTreeSet<&Owner> =
-            concerned.chain(former.map(|owner| &**owner)).map(|owner| self.group(owner)).collect();
-        let with_groups = counts.iter().map(|count| (count, self.group(count.owner)));
+        let groups: BTreeSet<&Owner> = concerned.chain(former.map(|owner| &**owner)).map(group).collect();
+        let with_groups = counts.iter().map(|count| (count, group(count.owner)));
         with_groups.filter(|(_, group)| groups.contains(group)).collect()
     }
 
@@ -377,7 +388,7 @@ impl<'a> Sight<'a> {
         surge: &mut Surge<'a>,
     ) -> (Vec<&'a Pod>, Vec<(&'a Pod, &'a Arc<Owner>)>) {
         let Some(most) = self.policy.max_unavailable else { return (pods, Vec::new()) };
-        let concerned = self.concerned(counts).into_iter().map(|(count, group)| Member {
+        let concerned = self.concerned(counts, self.is_default()).into_iter().map(|(count, group)| Member {
             owner: Some(count.owner),
             group: Some(group),
             expected: count.expected,
@@ -386,7 +397,7 @@ impl<'a> Sight<'a> {
         let mut budget = Budget::new(most, concerned.chain(self.bare()));
         let mut hand_over = Vec::new();
         pods.retain(|pod| match (pod.controller.as_deref(), &pod.handed_over) {
-            (owner, _) if !is_ready(pod) => budget.take_unready(owner),
+            (owner, _) if !pod.may_serve() => budget.take_unready(owner),
             (_, Some(handed_over)) => surge.may_end(handed_over),
             (owner, None) => match surge.way(pod) {
                 Way::Deletion(_) => budget.take(owner, self.is_available(pod)),
@@ -468,8 +479,8 @@ impl<'a> Sight<'a> {
             // A DaemonSet leaves pods on nodes that it no longer counts, and creates no new ones there.
             Some(state) if owner.kind == "DaemonSet" => holding.available.max(state.desired),
             Some(state) => state.desired,
-            // A Job creates no pod in place of a deleted one, or does so at a time of its own. A Deployment creates none.
-            None if ["Job", "Deployment"].contains(&&*owner.kind) => 0,
+            // A Deployment creates no pods itself.
+            None if self.plan.completes(owner) || owner.kind == "Deployment" => 0,
             None => self.plan.at_start(owner).selected.max(holding.present),
         }
     }
@@ -479,7 +490,8 @@ impl<'a> Sight<'a> {
         let others = self.owners.values().flat_map(|state| &state.others).map(|pod| (pod, false));
         let pods = self.view.pods.values().map(|pod| (pod, true)).chain(others);
         // A pod that is handed over is none of its ReplicaSet any more.
-        for (pod, is_selected) in pods.filter(|(pod, _)| !pod.finished && pod.handed_over.is_none()) {
+        let counts = |pod: &Pod| !pod.finished && pod.handed_over.is_none() && pod.counts();
+        for (pod, is_selected) in pods.filter(|(pod, _)| counts(pod)) {
             let Some(owner) = pod.controller.as_deref() else { continue };
             let (is_old, is_present) = (self.plan.is_old(pod), pod.gone_by.is_none());
             let (is_available, is_stuck) = (self.is_available(pod), is_stuck(pod, self.view.at));
@@ -488,8 +500,7 @@ impl<'a> Sight<'a> {
             holding.available += usize::from(is_available);
             holding.terminating += usize::from(!is_present);
             holding.stuck += usize::from(is_stuck);
-            // The successor of a stuck pod of a ReplicaSet is there or missing.
-            holding.old += usize::from(is_old && (!is_stuck || waits_for_termination(owner)));
+            holding.old += usize::from(is_old && is_present);
             holding.new += usize::from(!is_old && is_present && is_selected);
             holding.last += usize::from(is_old && is_present && pod.goes_last && !is_available);
             holding.coming += usize::from(!is_old && is_present && !is_available && !self.is_overdue);
@@ -504,8 +515,10 @@ impl Classes<'_> {
     }
 }
 
-fn is_ready(pod: &Pod) -> bool {
-    pod.ready_since.is_some()
+/// Returns the ordinal of a member of a StatefulSet.
+fn ordinal(pod: &Pod) -> Option<u64> {
+    pod.controller.as_deref().filter(|owner| is_stateful(owner))?;
+    Some(pod.name.rsplit('-').next().and_then(|ordinal| ordinal.parse().ok()).unwrap_or_default())
 }
 
 fn earlier(one: Option<ServerTime>, other: Option<ServerTime>) -> Option<ServerTime> {

@@ -4,6 +4,7 @@ mod machine;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::num::NonZeroU8;
+use std::slice::from_ref;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -90,8 +91,12 @@ fn pod(name: &str) -> Pod {
         has_cost: false,
         goes_last: false,
         mirror: false,
+        completes: false,
+        has_claim: false,
         finished: false,
         ready_since: Some(server(READ - 480)),
+        are_containers_ready: false,
+        is_disrupted: false,
         started: Some(server(READ - 490)),
         trouble: None,
         crash: None,
@@ -160,9 +165,8 @@ fn seen(plan: &Plan, policy: &Policy, pods: &[Pod], own: Option<&Uid>, owners: &
     let sight = sight(plan, policy, &pods, owners);
     let view = View { pods: &pods, at: server(second) };
     let standing = Sight { own_pod: own, view, ..sight }.standing();
-    let stuck = standing.stuck.iter().map(|name| (*name).to_owned()).collect();
     let Standing { next, remaining, lacking, .. } = standing;
-    Shown { next, remaining, lacking, stuck }
+    Shown { next, remaining, lacking }
 }
 
 /// A sight of these pods and owners in second 1010: no deletion was tried, and there is no canary.
@@ -212,7 +216,6 @@ struct Shown {
     next: Move,
     remaining: usize,
     lacking: usize,
-    stuck: Vec<String>,
 }
 
 fn by_uid(pods: &[Pod]) -> BTreeMap<Uid, Arc<Pod>> {
@@ -260,12 +263,13 @@ fn old_pods_are_those_of_the_list_and_for_a_revert_those_that_may_have_read_the_
 
 #[test]
 fn exempt_pods_are_skipped_and_listed() {
-    let job = Some(owner("Job", "job"));
+    let (job, workflow) = (Some(owner("Job", "job")), Some(owner("Workflow", "flow")));
     let pods = [
         pod("own"),
         Pod { mirror: true, ..pod("mirror") },
         Pod { controller: None, ..pod("bare") },
-        Pod { controller: job, ..pod("job") },
+        Pod { controller: job, completes: true, ..pod("job") },
+        Pod { controller: workflow, completes: true, ..pod("step") },
         created("new", READ + 2),
         pod("web"),
     ];
@@ -274,11 +278,12 @@ fn exempt_pods_are_skipped_and_listed() {
         plan.skipped.iter().map(|skipped| (skipped.pod.to_string(), skipped.why)).collect()
     };
     let always = [("own".to_owned(), Exempt::Own), ("mirror".to_owned(), Exempt::Mirror)];
-    let unmanaged = [("bare".to_owned(), Exempt::Bare), ("job".to_owned(), Exempt::Job)];
+    let completes = ["job", "step"].map(|name| (name.to_owned(), Exempt::Completes));
+    let unmanaged = [&[("bare".to_owned(), Exempt::Bare)][..], &completes].concat();
     let plan = planned(&policy("Skip"), &restart(), &listed(&pods), &pods, own.as_ref());
-    assert_eq!((old(&plan), skipped(&plan)), (vec!["web"], [always.clone(), unmanaged].concat()));
+    assert_eq!((old(&plan), skipped(&plan)), (vec!["web"], [&always[..], &unmanaged].concat()));
     let plan = planned(&policy("Delete"), &restart(), &listed(&pods), &pods, own.as_ref());
-    assert_eq!((old(&plan), skipped(&plan)), (vec!["bare", "job", "web"], always.to_vec()));
+    assert_eq!((old(&plan), skipped(&plan)), (vec!["bare", "job", "step", "web"], always.to_vec()));
 }
 
 #[test]
@@ -292,16 +297,127 @@ fn a_pod_that_becomes_exempt_during_a_restart_is_neither_deleted_nor_waited_for(
     assert_eq!((standing.next, standing.remaining), (Move::Done, 0));
 }
 
+/// As with a rollout: a ReplicaSet does not wait for its end, either. A StatefulSet creates no successor until then.
 #[test]
-fn a_pod_that_still_terminates_a_minute_past_its_grace_period_is_stuck_and_not_waited_for() {
-    let terminating = Pod { gone_by: Some(server(READ + 30)), ..pod("a") };
-    let plan = plan(&[pod("a")]);
-    let at = |second: i64| {
-        let pods = [terminating.clone(), created("b", READ + 9)];
-        seen(&plan, &policy("Skip"), &pods, None, &OwnerStates::new(), READ + second)
+fn a_pod_that_is_terminating_is_gone_and_its_successor_is_waited_for() {
+    for kind in ["ReplicaSet", "StatefulSet"] {
+        let set = owner(kind, "set");
+        let leaving = Pod { gone_by: Some(server(READ + 3600)), ..of(&set, pod("set-0")) };
+        let plan = plan(&[of(&set, pod("set-0"))]);
+        let at = |pods: &[Pod]| seen(&plan, &policy("Skip"), pods, None, &states(&[(&set, 1)]), READ + 10);
+        let alone = at(from_ref(&leaving));
+        assert!(matches!(alone.next, Move::Wait(_)) && (alone.remaining, alone.lacking) == (0, 1), "{alone:?}");
+        assert_eq!(at(&[leaving, of(&set, created("set-1", READ + 5))]).next, Move::Done);
+    }
+}
+
+/// Other content came while it was terminating: the successor may fail with it.
+#[test]
+fn a_restart_of_which_all_pods_are_terminating_waits_for_their_successors() {
+    let set = owner("StatefulSet", "set");
+    let leaving = Pod { gone_by: Some(server(READ + 60)), ..of(&set, pod("set-0")) };
+    let plan = plan(from_ref(&leaving));
+    assert_eq!((plan.is_empty(), plan.len()), (false, 0));
+    let owners = states(&[(&set, 1)]);
+    let next = |pods: &[Pod]| seen(&plan, &policy("Skip"), pods, None, &owners, READ + 10).next;
+    let new = of(&set, created("new", READ + 5));
+    assert!(matches!(next(&[leaving]), Move::Wait(_)));
+    assert!(matches!(next(&[Pod { ready_since: None, ..new.clone() }]), Move::Wait(_)));
+    assert_eq!(next(&[new]), Move::Done);
+}
+
+/// As one for a backup, or a worker that has succeeded.
+#[test]
+fn a_pod_that_runs_to_completion_says_nothing_about_the_other_pods_of_its_owner() {
+    let cluster = owner("RayCluster", "ray");
+    let lasting = ["a", "b", "c", "d"].map(|name| of(&cluster, pod(name)));
+    let policy = spec(r#","maxUnavailable":1"#);
+    for finished in [false, true] {
+        let backup = Pod { completes: true, finished, ..of(&cluster, pod("backup")) };
+        let next = |pods: &[Pod]| {
+            let plan = plan(&[&lasting[..], from_ref(&backup)].concat());
+            seen(&plan, &policy, pods, None, &OwnerStates::new(), READ + 10).next
+        };
+        assert_eq!(next(&[&lasting[..], from_ref(&backup)].concat()), remove(&["a"]));
+        assert_eq!(next(&[&lasting[1..], from_ref(&backup)].concat()), Move::Wait(None), "one is missing");
+    }
+}
+
+/// It may be of the same application.
+#[test]
+fn by_default_a_stateful_set_that_lacks_a_pod_holds_up_another_one_and_is_named() {
+    let (one, other) = (owner("StatefulSet", "one"), owner("StatefulSet", "other"));
+    let member = of(&one, pod("one-0"));
+    let plan = plan(from_ref(&member));
+    let broken = Pod { ready_since: None, ..of(&other, created("other-0", READ + 5)) };
+    let (policy, pods) = (spec(r#","maxUnavailableTotal":"100%""#), by_uid(&[member, broken]));
+    let owners = states(&[(&one, 1), (&other, 1)]);
+    let standing = sight(&plan, &policy, &pods, &owners).standing();
+    assert_eq!(standing.next, Move::Wait(None));
+    assert_eq!(standing.unsettled.iter().map(|it| &*it.owner.name).collect::<Vec<_>>(), ["other"]);
+}
+
+/// Its node is cut off, or a readiness gate is closed.
+#[test]
+fn a_pod_that_is_not_ready_although_its_containers_are_uses_the_budget_and_is_named() {
+    let broken = |name| Pod { ready_since: None, ..pod(name) };
+    let cut_off = |name| Pod { are_containers_ready: true, ..broken(name) };
+    let policy = spec(r#","maxUnavailable":2"#);
+    let standing = |pods: &[Pod]| {
+        let (plan, by_uid, owners) = (plan(pods), by_uid(pods), states(&[(&web(), pods.len())]));
+        let standing = sight(&plan, &policy, &by_uid, &owners).standing();
+        (standing.next, standing.unavailable.iter().map(|pod| pod.name.to_string()).collect::<Vec<_>>())
     };
-    assert!(matches!(at(90).next, Move::Wait(Some(_))) && at(90).stuck.is_empty() && at(90).remaining == 1);
-    assert_eq!((at(92).next, at(92).stuck, at(92).remaining), (Move::Done, vec!["a".to_owned()], 0));
+    let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+    let all = ["a", "b", "c"];
+    assert_eq!(standing(&all.map(cut_off)), (Move::Wait(None), names(&all)));
+    assert_eq!(standing(&[cut_off("a"), broken("b"), pod("c")]).0, remove(&["b"]));
+    assert_eq!(standing(&[cut_off("a"), pod("b"), pod("c")]), (remove(&["a", "b"]), names(&["a"])));
+}
+
+/// Its pod on that node is not ready, and once it is deleted, it stays until somebody deletes the node.
+#[test]
+fn a_daemon_set_with_a_dead_node_restarts_its_other_pods_if_the_budget_allows_and_then_lacks_one() {
+    let set = owner("DaemonSet", "agent");
+    let names = ["a", "b", "c", "dead"];
+    let before = names.map(|name| match name {
+        "dead" => Pod { ready_since: None, are_containers_ready: true, ..of(&set, pod(name)) },
+        _ => of(&set, pod(name)),
+    });
+    let plan = plan(&before);
+    let at = |most: u32, pods: &[Pod]| {
+        let policy = spec(&format!(r#","maxUnavailable":{most}"#));
+        let (by_uid, owners) = (by_uid(pods), states(&[(&set, 4)]));
+        let standing = sight(&plan, &policy, &by_uid, &owners).standing();
+        (standing.next, standing.lacking)
+    };
+    assert_eq!(at(1, &before).0, Move::Wait(None));
+    assert_eq!(at(2, &before).0, remove(&["a"]));
+    let stays = Pod { gone_by: Some(server(READ - 100)), ..before[3].clone() };
+    let new = |name| of(&set, created(name, READ + 3));
+    let (next, lacking) = at(2, &[new("x"), new("y"), new("z"), stays]);
+    assert!(matches!(next, Move::Wait(_)) && lacking == 1, "{next:?} {lacking}");
+}
+
+/// They may be members of one application.
+#[test]
+fn by_default_one_member_of_all_stateful_sets_goes_at_a_time_with_the_highest_ordinal_first() {
+    let (one, two) = (owner("StatefulSet", "one"), owner("StatefulSet", "two"));
+    let member = |set: &Arc<Owner>, name| of(set, pod(name));
+    let pods =
+        [member(&one, "one-0"), member(&one, "one-10"), member(&one, "one-9"), member(&two, "two-3"), pod("web")];
+    let policy = spec(r#","maxUnavailableTotal":"100%""#);
+    let owners = states(&[(&one, 3), (&two, 1), (&web(), 1)]);
+    let next =
+        |policy: &Policy, pods: &[Pod], owners: &OwnerStates| seen(&plan(pods), policy, pods, None, owners, READ).next;
+    assert_eq!(next(&policy, &pods, &owners), remove(&["web", "one-10"]));
+    let lacking = states(&[(&one, 3), (&two, 2), (&web(), 1)]);
+    assert_eq!(next(&policy, &pods, &lacking), remove(&["web"]), "one is missing");
+    let broken = |pod: &Pod| Pod { ready_since: None, ..pod.clone() };
+    let unready: Vec<Pod> = pods.iter().map(broken).collect();
+    assert_eq!(next(&policy, &unready, &owners), remove(&["web", "one-10"]), "an unready one may still vote");
+    let decided = spec(r#","maxUnavailable":1"#);
+    assert_eq!(next(&decided, &pods, &owners), remove(&["web", "one-10", "two-3"]));
 }
 
 #[test]
@@ -478,9 +594,9 @@ fn the_pods_and_owners_that_a_restart_waits_for_are_named_and_counted() {
         standing.unsettled.iter().map(|its| (&*its.owner.name, its.available, its.expected)).collect();
     assert_eq!(unsettled, [("web", 0, 2), ("db", 0, 1)], "the others are not replaced");
     let unavailable: Vec<&str> = standing.unavailable.iter().map(|pod| &*pod.name).collect();
-    assert_eq!((standing.terminating, unavailable, standing.stuck), (vec!["a"], vec!["n"], vec![]));
+    assert_eq!((standing.terminating, unavailable), (vec!["a"], vec!["n"]));
     // One terminating and one coming pod of the ReplicaSet, and one missing pod of the StatefulSet.
-    assert_eq!((standing.remaining, standing.lacking, standing.on_their_way), (1, 3, 3));
+    assert_eq!((standing.remaining, standing.lacking, standing.on_their_way), (0, 3, 3));
 }
 
 #[test]
@@ -506,7 +622,8 @@ fn a_restart_removes_its_old_pods_and_waits_for_what_their_owners_desire() {
         assert_eq!(standing.next, next, "{name}");
         assert!(matches!(next, Move::Remove(_)) || standing.lacking == lacking, "{name}: {standing:?}");
     }
-    let pods = [Pod { controller: None, ..pod("bare") }, of(&owner("Job", "job"), pod("job"))];
+    let job = Pod { completes: true, ..of(&owner("Job", "job"), pod("job")) };
+    let pods = [Pod { controller: None, ..pod("bare") }, job];
     let plan = planned(&policy("Delete"), &restart(), &listed(&pods), &pods, None);
     assert_eq!(stands(&plan, &[]).next, Move::Done, "nobody creates them again");
 }
@@ -579,7 +696,7 @@ fn nothing_waits_for_a_former_owner_that_has_its_desired_replicas() {
     let db = owner("StatefulSet", "db");
     let left = of(&db, pod("b"));
     let mut plan = plan(&[pod("a"), left.clone()]);
-    let policy = select(&mut plan, "50%", std::slice::from_ref(&left));
+    let policy = select(&mut plan, "50%", from_ref(&left));
     let leaving = Pod { gone_by: Some(server(READ + 30)), ..pod("v") };
     let others = vec![created("w", READ + 5).into(), leaving.into()];
     let owners = OwnerStates::from([(db, state(1)), (web(), OwnerState { others, ..state(1) })]);
@@ -615,6 +732,22 @@ fn an_existing_new_pod_does_not_count_as_missing() {
     let pods = by_uid(&[pod("b"), new]);
     let owners = states(&[(&web(), 3)]);
     assert_eq!(sight(&plan, &policy("Skip"), &pods, &owners).standing().on_their_way, 1);
+}
+
+/// A volume of mode `ReadWriteOnce` stays with the pod that is handed over.
+#[test]
+fn with_surge_a_successor_that_has_not_started_and_has_a_claim_waits_for_its_volume() {
+    let plan = plan(&[pod("a")]);
+    let creating = "ContainerCreating since 2026-11-29T08:00:00Z";
+    let waits = |surge: &str, has_claim, trouble: &str| {
+        let trouble = Some(trouble.into());
+        let successor = Pod { ready_since: None, started: None, has_claim, trouble, ..created("x", READ + 3) };
+        let (policy, pods, owners) = (spec(surge), by_uid(&[pod("a"), successor]), states(&[(&web(), 1)]));
+        sight(&plan, &policy, &pods, &owners).standing().waits_for_claim
+    };
+    let surge = r#","maxSurge":1,"maxUnavailable":1"#;
+    assert!(waits(surge, true, creating));
+    assert!(!waits(surge, false, creating) && !waits("", true, creating) && !waits(surge, true, "ImagePullBackOff: x"));
 }
 
 /// Without an edit, it may only lack its pods.
@@ -697,7 +830,7 @@ fn pods_of_other_owners_go_before_those_of_an_owner_whose_pod_was_refused() {
 fn a_canary_consists_of_pods_with_a_successor() {
     let policy = canary_policy("Delete");
     let (bare, job) =
-        (Pod { controller: None, ..pod("bare") }, Pod { controller: Some(owner("Job", "j")), ..pod("job") });
+        (Pod { controller: None, ..pod("bare") }, Pod { completes: true, ..of(&owner("Job", "j"), pod("job")) });
     let moves = |pods: &[Pod], first: usize| {
         let plan = planned(&policy, &restart(), &listed(pods), pods, None);
         let next = |pods: &[Pod]| canary_move(first, sight(&plan, &policy, &by_uid(pods), &OwnerStates::new()));
@@ -713,18 +846,18 @@ fn a_canary_consists_of_pods_with_a_successor() {
     assert_eq!(none, Move::Canary(CanaryState::Passed), "no pod proves anything");
 }
 
-/// A ReplicaSet does not wait for the end of the stuck pod, but may be unable to create pods.
+/// A ReplicaSet does not wait for the end of the pod, but may be unable to create pods.
 #[test]
-fn a_canary_waits_for_the_successor_of_a_stuck_pod() {
+fn a_canary_waits_for_the_successor_of_a_terminating_pod() {
     let (policy, plan) = (canary_policy("Skip"), plan(&[pod("a"), pod("b")]));
-    let stuck = Pod { gone_by: Some(server(READ - 300)), ..pod("a") };
+    let leaving = Pod { gone_by: Some(server(READ + 300)), ..pod("a") };
     let next = |others: &[Pod]| {
-        let pods = [std::slice::from_ref(&stuck), others].concat();
+        let pods = [from_ref(&leaving), others].concat();
         canary_move(1, sight(&plan, &policy, &by_uid(&pods), &states(&[(&web(), 2)])))
     };
     let new = created("n", READ + 5);
-    assert_eq!(next(&[pod("b")]), Move::Wait(None));
-    assert_eq!(next(std::slice::from_ref(&new)), Move::Wait(None), "somebody else has deleted b");
+    assert!(matches!(next(&[pod("b")]), Move::Wait(_)));
+    assert!(matches!(next(from_ref(&new)), Move::Wait(_)), "somebody else has deleted b");
     assert_eq!(next(&[pod("b"), new]), Move::Canary(CanaryState::Passed));
 }
 

@@ -77,7 +77,7 @@ impl Wave {
 
 impl Attempt {
     pub(super) fn removal(policy: &Policy, pod: Arc<Pod>) -> Self {
-        let uses_no_budget = policy.max_unavailable.is_some() && pod.ready_since.is_none();
+        let uses_no_budget = policy.max_unavailable.is_some() && !pod.may_serve();
         let names_version = uses_no_budget || policy.restart_last.is_some();
         Self { pod, means: Means::Removal { names_version } }
     }
@@ -87,7 +87,7 @@ impl Attempt {
     pub(crate) fn ends_row(&self, reply: &Reply) -> bool {
         match reply {
             Reply::Deleted { .. } | Reply::HandedOver(_) | Reply::ReportedGone { .. } => false,
-            Reply::Failed(error) => self.pod.ready_since.is_some() || !error.cause.is_refusal(),
+            Reply::Failed(error) => self.pod.may_serve() || !error.cause.is_refusal(),
         }
     }
 }

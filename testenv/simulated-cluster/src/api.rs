@@ -170,7 +170,7 @@ impl Answer {
     }
 
     pub(crate) fn not_found() -> Self {
-        Self::status(404, "NotFound", "not found", "")
+        Self::status(404, "NotFound", "not found", r#""name":"its""#)
     }
 
     pub(crate) fn conflict(message: &str) -> Self {

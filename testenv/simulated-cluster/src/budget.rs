@@ -9,13 +9,16 @@ use rules::budget::{allowed, allowed_of_owner};
 use rules::status::Restart;
 
 use crate::ledger::{Caller, Knower, PodRecord, STUCK_AFTER, Seen};
-use crate::state::{ClusterState, Pod, Workload};
+use crate::state::{ClusterState, OwnerKind, Pod, Workload};
+
+/// All StatefulSets.
+const MEMBERS: &str = "StatefulSets";
 
 impl ClusterState {
     /// Returns by how many pods the deletion of this pod exceeds the budget, as far as the process that sends it can
     /// know.
     ///
-    /// An unready pod is already missing. Owners whose desired replicas cannot be read do not count.
+    /// A pod that serves nobody is already missing. Owners whose desired replicas cannot be read do not count.
     pub(crate) fn over_budget(&mut self, caller: &Caller, id: usize) -> usize {
         let now = self.moment();
         let Some((seen, concerned)) = self.ledger.goes_by(caller) else { return 0 };
@@ -38,9 +41,9 @@ impl ClusterState {
     ) -> usize {
         let Seen { spec, status, .. } = seen;
         let its = |owner: &Workload, pod: &Pod| pod.controller.as_ref() == Some(&owner.owner);
-        let Some(pod) = self.pods.iter().find(|pod| pod.id == id && pod.ready.is_some()) else { return 0 };
+        let Some(pod) = self.pods.iter().find(|pod| pod.id == id && pod.serves()) else { return 0 };
         let Some(own) = self.workloads.iter().position(|owner| owner.replicas > 0 && its(owner, pod)) else { return 0 };
-        let group = self.workloads[own].group();
+        let group = group(spec, &self.workloads[own]);
         if !self.workloads[own].owner.kind.can_be_asked() {
             return 0;
         }
@@ -64,9 +67,12 @@ impl ClusterState {
         };
         let concerned = self.concerned(own, pods, spec, list);
         let desired = |owners: &[&Workload]| owners.iter().map(|owner| owner.replicas).sum();
-        let of_group: Vec<&Workload> = concerned.iter().copied().filter(|owner| owner.group() == group).collect();
+        let of_group: Vec<&Workload> =
+            concerned.iter().copied().filter(|owner| self::group(spec, owner) == group).collect();
         let of_owner: usize = of_group.iter().map(|owner| missing(owner)).sum();
-        let of_owner = of_owner.saturating_sub(allowed_of_owner(spec.max_unavailable.as_ref(), desired(&of_group)));
+        let most =
+            if group == MEMBERS { 1 } else { allowed_of_owner(spec.max_unavailable.as_ref(), desired(&of_group)) };
+        let of_owner = of_owner.saturating_sub(most);
         // Of a revert, nobody knows here which pods are replaced, and by creation times the process counts every owner.
         let has_reverted = |begun: &Restart| begun.changes.iter().any(|change| change.revert);
         let is_unclear = grounds.by_times || status.begun().is_some_and(has_reverted);
@@ -90,19 +96,25 @@ impl ClusterState {
         let workload = |number: &usize| self.workloads.get(*number);
         let mut owners: BTreeSet<usize> = replaced.iter().map(|pod| self.ledger.pods[*pod].place.0).collect();
         owners.insert(own);
-        let groups: BTreeSet<&str> = owners.iter().filter_map(workload).map(Workload::group).collect();
+        let groups: BTreeSet<&str> = owners.iter().filter_map(workload).map(|owner| group(spec, owner)).collect();
         let was_seen = |pod: &&PodRecord| {
             let was_there = |at| pod.born < at && pod.gone.is_none_or(|gone| gone > at) && pod.was_selected(spec, at);
             list.is_some_and(was_there)
         };
         owners.extend(self.ledger.pods.iter().filter(was_seen).map(|pod| pod.place.0));
-        owners.iter().filter_map(workload).filter(|owner| groups.contains(owner.group())).collect()
+        owners.iter().filter_map(workload).filter(|owner| groups.contains(group(spec, owner))).collect()
     }
 
     pub(crate) fn is_stuck(&self, pod: &Pod) -> bool {
         let latest = self.second().plus(Duration::from_secs(self.skew));
         pod.gone_by.is_some_and(|gone_by| latest > gone_by.plus(STUCK_AFTER))
     }
+}
+
+/// Returns the name of what has one budget. Without `maxUnavailable`, all StatefulSets have one.
+fn group(spec: &Spec, owner: &Workload) -> &'static str {
+    let is_member = owner.owner.kind == OwnerKind::StatefulSet && spec.max_unavailable.is_none();
+    if is_member { MEMBERS } else { owner.group() }
 }
 
 fn is_available(pod: &Pod, least: u64, at: Moment) -> bool {

@@ -18,7 +18,6 @@ use serde::{Deserialize, Deserializer};
 use tokio::task;
 
 use crate::content::{CONFIG_MAPS, Content, Data, Keys, Source, Stored, discovers, hash, is_referring};
-use crate::state::GRACE;
 use crate::store::{Labels, Selection};
 
 /// The tolerance for clock skew where creation times decide.
@@ -55,6 +54,8 @@ pub struct PodRecord {
     pub gone: Option<Moment>,
     /// When its kubelet evicted the pod.
     pub evicted: Option<Moment>,
+    /// When the pod failed by itself: its containers ended, or were not ready any more.
+    pub failures: Vec<Moment>,
     /// The owner and the place in it: a pod's successor gets the same place.
     pub place: (usize, usize),
     pub labels: Vec<(Moment, Labels)>,
@@ -73,7 +74,8 @@ pub struct PodRecord {
 pub enum Nature {
     Managed,
     Bare,
-    OfAJob,
+    /// Its owner would fail, or start anew.
+    Completes,
     Mirror,
     TheOperatorsOwn,
 }
@@ -130,7 +132,7 @@ pub struct Write {
     pub by_times: bool,
     /// Whether a restart was requested that the previous write says nothing of, so that pods may have been listed for it.
     is_requested: bool,
-    /// The existing pods: not finished, and not stuck while terminating.
+    /// The existing pods: not finished, not terminating.
     pub alive: Vec<usize>,
     /// When each process first received the restart that began with this write.
     learnt: BTreeMap<Life, Moment>,
@@ -392,6 +394,8 @@ pub struct Ledger {
     pub lag: u64,
     /// The `minReadySeconds` of each owner.
     pub(crate) min_ready: u32,
+    /// The grace period of each pod.
+    pub(crate) grace: Duration,
     /// Whether the ConfigMaps may be missing.
     pub optional: bool,
     /// Whether watches on pods have lost events.
@@ -507,8 +511,7 @@ impl Ledger {
             let selected = || self.pods.iter().filter(|pod| pod.born <= at && pod.was_selected(&write.spec, at));
             let least = selected().filter(|pod| pod.gone.is_none_or(|gone| gone > at)).count();
             // It may have been deleted only later.
-            let may_exist =
-                |pod: &&PodRecord| pod.gone_by.is_none_or(|by| by.minus(Duration::from_secs(GRACE)) > at.second());
+            let may_exist = |pod: &&PodRecord| pod.gone_by.is_none_or(|by| by.minus(self.grace) > at.second());
             let finished = selected().filter(|pod| pod.gone == pod.ended && may_exist(pod)).count();
             (least..=least + finished).contains(&count)
         })
@@ -1274,14 +1277,19 @@ impl Book {
         let Some(content) = source.known(data) else { return };
         let finding = |(config_map, version): &(&str, Option<u64>)| {
             let its = view.known.get(config_map).into_iter().flatten();
-            let is_it = |finding: &&Finding| finding.stored.map(|stored| stored.version) == *version;
+            // A status keeps the version with which this content was first read.
+            let data = |version: u64| versions.get(&version).map(|(_, data)| data);
+            let is_it = |finding: &&Finding| finding.stored.map(|its| data(its.version)) == version.map(data);
             its.filter(is_it).map(|finding| (finding.actor, finding.at)).collect()
         };
         let finding: Vec<Vec<(usize, Moment)>> = named.iter().map(finding).collect();
-        let Some(at) = finding.iter().filter_map(|its| its.iter().map(|(_, at)| *at).min()).max() else { return };
-        let by = finding.into_iter().flatten().filter(|(_, its)| *its >= at).collect::<Vec<_>>();
         // After an edit of the keys, the same versions are another reading.
         let is_its = |reading: &Reading| reading.life == caller.life && reading.source == source;
+        let found = finding.iter().filter_map(|its| its.iter().map(|(_, at)| *at).min()).max();
+        // The successor of a keeper that panicked has not read what is shared with it.
+        let shared = self.readings.iter().rfind(|its| is_its(its) && its.content == content).map(|its| its.at);
+        let Some(at) = found.or(shared) else { return };
+        let by = finding.into_iter().flatten().filter(|(_, its)| *its >= at).collect::<Vec<_>>();
         let is_it = |reading: &&mut Reading| is_its(reading) && reading.version == version;
         if let Some(known) = self.readings.iter_mut().rfind(is_it) {
             let more = by.into_iter().filter(|its| source.count() > 1 && !known.by.contains(its));
@@ -1422,6 +1430,7 @@ impl PodRecord {
             gone_by: None,
             gone: None,
             evicted: None,
+            failures: Vec::new(),
             place,
             labels: vec![(born, Arc::clone(labels))],
             refers,
@@ -1434,7 +1443,7 @@ impl PodRecord {
     pub fn is_restartable(&self, spec: &Spec) -> bool {
         match self.nature {
             Nature::Managed => true,
-            Nature::Bare | Nature::OfAJob => spec.unmanaged_pods == Some(UnmanagedPods::Delete),
+            Nature::Bare | Nature::Completes => spec.unmanaged_pods == Some(UnmanagedPods::Delete),
             Nature::Mirror | Nature::TheOperatorsOwn => false,
         }
     }
@@ -1493,12 +1502,9 @@ impl PodRecord {
         self.ready.was_for(at, least, late) && self.ended.is_none_or(|ended| at <= ended.ms.saturating_add(late))
     }
 
-    /// Returns whether a restart had to wait for the end of the pod. It need not wait for a pod that is stuck by any
-    /// clock.
-    pub fn is_left(&self, at: u64, skew: Duration) -> bool {
-        let is_stuck =
-            self.gone_by.is_some_and(|by| Moment { step: 0, ms: at }.second().plus(skew) > by.plus(STUCK_AFTER));
-        self.gone.is_none_or(|gone| at < gone.ms) && !is_stuck
+    /// Returns whether the pod was neither finished nor terminating.
+    pub fn is_left(&self, at: u64) -> bool {
+        self.ended.is_none_or(|ended| at < ended.ms)
     }
 
     /// Returns whether this spec selects the pod at the end of the story.
@@ -1817,12 +1823,12 @@ impl Completed {
             let its = pods.filter(|(_, pod)| pod.nature == Nature::Managed && pod.place.0 == owner);
             its.filter(|(number, pod)| pod.is_available(at, least(*number), late)).count() >= desired
         };
-        let is_replaced = |at: u64| !old.iter().any(|pod| pod.is_left(at, ledger.skew));
+        let is_replaced = |at: u64| !old.iter().any(|pod| pod.is_left(at));
         let from = write.goes_by_pods_from(ledger, write.listed.or(write.shared).unwrap_or(self.list), true);
-        // The restart becomes complete when a pod is gone or available, or was complete before.
+        // The restart becomes complete when a pod ends or is available, or was complete before.
         let comes = ledger.pods.iter().enumerate().flat_map(|(number, pod)| {
             let ready = pod.ready.periods().map(|(from, _)| from.ms + least(number));
-            pod.gone.map(|gone| gone.ms).into_iter().chain(ready).collect::<Vec<u64>>()
+            pod.ended.map(|ended| ended.ms).into_iter().chain(ready).collect::<Vec<u64>>()
         });
         let comes = comes.chain([from, write.at.ms]).filter(|at| (from..=write.at.ms).contains(at));
         let comes: Vec<u64> = comes.filter(|at| is_replaced(*at)).collect();

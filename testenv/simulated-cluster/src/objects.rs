@@ -84,7 +84,9 @@ pub(crate) fn pod_metadata(pod: &Pod) -> String {
 }
 
 /// The spec of a pod that refers to these keys of the ConfigMaps, the first by a volume and the second by the environment.
-fn spec([first, second]: [Option<Keys>; 2], is_secret: bool, optional: bool) -> String {
+fn spec(pod: &Pod, is_secret: bool, optional: bool) -> String {
+    let [first, second] = pod.refers;
+    let restarts = if pod.completes { "Never" } else { "Always" };
     let key = KEYS[0];
     let [volume, variables] = CONFIG_MAPS.map(|name| format!(r#""name":"{name}","optional":{optional}"#));
     let volume = match first {
@@ -102,7 +104,7 @@ fn spec([first, second]: [Option<Keys>; 2], is_secret: bool, optional: bool) -> 
         }
         None => r#""envFrom":[]"#.to_owned(),
     };
-    format!(r#"{{"volumes":[{volume}],"containers":[{{"name":"app",{variables}}}]}}"#)
+    format!(r#"{{"restartPolicy":"{restarts}","volumes":[{volume}],"containers":[{{"name":"app",{variables}}}]}}"#)
 }
 
 /// `by_node` tells the time of a node.
@@ -110,10 +112,12 @@ pub(crate) fn pod(pod: &Pod, is_secret: bool, optional: bool, by_node: impl Fn(M
     let phase = match (pod.finished, pod.failed) {
         (false, _) => r#""Running""#.to_owned(),
         (true, None) => r#""Succeeded""#.to_owned(),
+        (true, Some("")) => r#""Failed""#.to_owned(),
         (true, Some(reason)) => format!(r#""Failed","reason":"{reason}","message":"The node lacks a resource. ""#),
     };
+    let containers = if pod.is_cut_off { "True" } else { "False" };
     let conditions = pod.ready.map_or_else(
-        || r#"{"type":"Ready","status":"False"}"#.to_owned(),
+        || format!(r#"{{"type":"Ready","status":"False"}},{{"type":"ContainersReady","status":"{containers}"}}"#),
         |at| format!(r#"{{"type":"Ready","status":"True","lastTransitionTime":"{}"}}"#, by_node(at)),
     );
     let state = pod.started.map_or_else(
@@ -136,7 +140,7 @@ pub(crate) fn pod(pod: &Pod, is_secret: bool, optional: bool, by_node: impl Fn(M
     };
     let rest = format!(
         r#","spec":{},"status":{{"phase":{phase},"conditions":[{conditions}],"containerStatuses":[{containers}]}}"#,
-        spec(pod.refers, is_secret, optional)
+        spec(pod, is_secret, optional)
     );
     Object {
         name: Arc::clone(&pod.name),

@@ -36,7 +36,11 @@ const ELECTION: u64 = 700;
 pub(crate) const OWNER: &str = "owner";
 pub const OWN_POD: &str = "uid-0";
 /// The default grace period of a pod, in seconds.
-pub(crate) const GRACE: u64 = 30;
+const GRACE: u64 = 30;
+/// From the end of the containers of a terminating pod until it is gone, in milliseconds.
+const CLEANUP: u64 = 20;
+/// How long a pod takes to end when its cluster is to settle, in milliseconds.
+const SOON: u64 = 200;
 /// The time at which a story begins, in milliseconds.
 const BEGINNING: u64 = 1_000_000;
 /// For how long the first pods have existed at the beginning, in milliseconds.
@@ -75,9 +79,13 @@ pub struct Pod {
     /// Whether the pod has the condition of an eviction.
     pub(crate) is_disrupted: bool,
     pub(crate) mirror: bool,
+    /// Whether its containers are not restarted for ever.
+    pub(crate) completes: bool,
     pub finished: bool,
-    /// Why the kubelet has failed the pod. It has finished then.
+    /// Why the pod has failed, empty if its containers ended because it was deleted. It has finished then.
     pub(crate) failed: Option<&'static str>,
+    /// Whether its node is cut off: it is not ready then, and its containers are.
+    pub(crate) is_cut_off: bool,
     pub gone_by: Option<ServerTime>,
     pub started: Option<ServerTime>,
     pub restarts: u32,
@@ -105,6 +113,8 @@ pub enum OwnerKind {
     /// A kind that the operator does not know.
     CloneSet,
     Job,
+    /// One whose pods run to completion, and that is no Job.
+    Workflow,
 }
 
 /// An owner with its desired replicas and their places.
@@ -166,6 +176,8 @@ pub enum Owners {
     Usual,
     /// The owners of `Usual`, and owners of unusual kinds.
     Odd,
+    /// The owners of `Usual`, and further StatefulSets of one application.
+    Zones,
 }
 
 /// To which ConfigMaps pods refer.
@@ -273,6 +285,8 @@ pub struct ClusterState {
     pub pace: Pace,
     pub new_pods_stay_unready: bool,
     pods_keep_terminating: bool,
+    /// Whether pods end soon if their owners wait for that.
+    hurries: bool,
     /// Whether the pods agree on another leader when there is none, and when they next do, in milliseconds.
     elects: bool,
     election: Option<u64>,
@@ -299,6 +313,7 @@ impl OwnerKind {
             Self::ReplicationController => "v1",
             Self::CloneSet => "apps.example.com/v1",
             Self::Job => "batch/v1",
+            Self::Workflow => "argoproj.io/v1alpha1",
         }
     }
 
@@ -314,6 +329,11 @@ impl OwnerKind {
 }
 
 impl Pod {
+    /// Returns whether the containers are ready.
+    pub(crate) fn serves(&self) -> bool {
+        self.ready.is_some() || self.is_cut_off
+    }
+
     fn leads(&self) -> bool {
         self.labels.get(ROLE).is_some_and(|role| role == LEADER)
     }
@@ -375,6 +395,9 @@ impl ClusterState {
             workloads.push(workload(OwnerKind::ReplicationController, "old", 1, &back));
             workloads.push(workload(OwnerKind::CloneSet, "clone", 1, &front));
         }
+        if owners == Owners::Zones {
+            workloads.extend(["kv-a", "kv-b"].map(|name| workload(OwnerKind::StatefulSet, name, 1, &back)));
+        }
         workloads.push(workload(OwnerKind::ReplicaSet, REPLICA_SETS[1].0, 0, &front));
         let (replicas, other) = (workloads[0].replicas, workloads.len() - 1);
         let deployment = Deployment { is_gone: false, generation: 1, replicas, current: 0, other, may_surge: true };
@@ -404,6 +427,7 @@ impl ClusterState {
             pace: Pace { creation: 0, readiness: 0, termination: 0 },
             new_pods_stay_unready: false,
             pods_keep_terminating: false,
+            hurries: false,
             elects: leads,
             election: None,
             rejected: 0,
@@ -418,23 +442,27 @@ impl ClusterState {
             network,
         };
         (state.ledger.optional, state.ledger.min_ready) = (optional, min_ready);
+        state.ledger.grace = Duration::from_secs(GRACE.max(pace.termination / 1000));
         state.label_namespace(true);
         for config_map in CONFIG_MAPS {
             state.set_content(config_map, Some([Some('a'); 2]));
         }
-        // The ReplicaSet of another Deployment, and a Job: the operator never reads these two.
+        // The ReplicaSet of another Deployment, a Job and a Workflow: the operator never reads these.
         let operators = Owner { kind: OwnerKind::ReplicaSet, name: "operator" };
         let job = Owner { kind: OwnerKind::Job, name: "job" };
+        let workflow = Owner { kind: OwnerKind::Workflow, name: "flow" };
         let others = [
             (0, "operator", Some(operators), Nature::TheOperatorsOwn),
             (1, "lone", None, Nature::Bare),
-            (2, "job", Some(job), Nature::OfAJob),
+            (2, "job", Some(job), Nature::Completes),
             (3, "static", None, Nature::Mirror),
+            (4, "step", Some(workflow), Nature::Completes),
         ];
         let count = match owners {
             Owners::Demo => 0,
             Owners::One => 1,
-            Owners::Usual | Owners::Odd => others.len(),
+            Owners::Usual => 4,
+            Owners::Odd | Owners::Zones => others.len(),
         };
         for (place, name, controller, nature) in others.into_iter().take(count) {
             state.create((state.workloads.len(), place), name.to_owned(), controller, &front, nature);
@@ -645,18 +673,56 @@ impl ClusterState {
         self.end(nth % self.pods.len());
     }
 
-    /// Evicts a pod, as its kubelet does when the disk is full.
+    /// Evicts a pod, as its kubelet does when the pod exceeds its limit of disk space.
     pub fn evict_from_node(&mut self, nth: usize) {
         let Some(index) = self.young(nth).filter(|index| self.pods[*index].started.is_some()) else { return };
         self.pods[index].failed = Some("Evicted");
-        let at = self.moment();
-        self.ledger.pods[self.pods[index].id].evicted = Some(at);
+        let (at, id) = (self.moment(), self.pods[index].id);
+        self.ledger.pods[id].evicted = Some(at);
+        self.ledger.pods[id].failures.push(at);
         self.end(index);
+    }
+
+    /// Shuts down the node of a pod: its kubelet fails the pod.
+    pub fn shut_down(&mut self, nth: usize) {
+        let Some(index) = self.young(nth).filter(|index| self.pods[*index].started.is_some()) else { return };
+        self.pods[index].failed = Some("Terminated");
+        self.end(index);
+    }
+
+    /// Cuts off the node of a pod. The pods of the beginning share a node, and each other has one of its own.
+    pub fn cut_off(&mut self, nth: usize) {
+        let Some(index) = self.young(nth) else { return };
+        let is_first = |state: &Self, index: usize| state.ledger.pods[state.pods[index].id].born.ms < state.beginning;
+        let share = is_first(self, index);
+        for other in 0..self.pods.len() {
+            if other == index || share && is_first(self, other) {
+                self.set_cut_off(other, true);
+            }
+        }
+    }
+
+    pub fn reconnect(&mut self) {
+        (0..self.pods.len()).for_each(|index| self.set_cut_off(index, false));
+    }
+
+    fn set_cut_off(&mut self, index: usize, is_cut_off: bool) {
+        let at = self.moment();
+        let pod = &mut self.pods[index];
+        if pod.gone_at.is_some() || pod.is_cut_off == is_cut_off || is_cut_off && pod.ready.is_none() {
+            return;
+        }
+        (pod.is_cut_off, pod.ready) = (is_cut_off, (!is_cut_off).then_some(at));
+        self.ledger.pods[pod.id].ready.set(!is_cut_off, at);
+        self.store_pod(index);
+        self.record_disturbance();
+        self.dirty = true;
     }
 
     fn end(&mut self, index: usize) {
         let at = self.moment();
-        (self.pods[index].finished, self.pods[index].ready) = (true, None);
+        let pod = &mut self.pods[index];
+        (pod.finished, pod.ready, pod.is_cut_off) = (true, None, false);
         let record = &mut self.ledger.pods[self.pods[index].id];
         record.ended.get_or_insert(at);
         record.gone.get_or_insert(at);
@@ -681,6 +747,7 @@ impl ClusterState {
         let started = self.ledger.pods[pod.id].by_node(at);
         (pod.restarts, pod.started) = (pod.restarts + 1, Some(started));
         self.ledger.pods[pod.id].restarted.push(at);
+        self.ledger.pods[pod.id].failures.push(at);
         self.make_unready(index, at, Some(self.pace.readiness));
     }
 
@@ -688,6 +755,7 @@ impl ClusterState {
     pub fn lose_readiness(&mut self, nth: usize, ms: Option<u64>) {
         let Some(index) = self.young(nth).filter(|index| self.pods[*index].ready.is_some()) else { return };
         let at = self.moment();
+        self.ledger.pods[self.pods[index].id].failures.push(at);
         self.make_unready(index, at, ms);
     }
 
@@ -695,7 +763,7 @@ impl ClusterState {
         let pod = &mut self.pods[index];
         let record = &mut self.ledger.pods[pod.id];
         record.ready.set(false, at);
-        pod.ready = None;
+        (pod.ready, pod.is_cut_off) = (None, false);
         // A new container does not make a pod ready that is unready for good.
         pod.ready_at = ms.map_or(u64::MAX, |ms| (self.ms + ms).max(pod.ready_at));
         self.store_pod(index);
@@ -889,14 +957,29 @@ impl ClusterState {
         self.dirty = true;
     }
 
+    /// Lets those pods end soon whose owners wait for that. The others may take until after the end of the story.
+    pub fn hurry(&mut self) {
+        self.hurries = true;
+        for index in 0..self.pods.len() {
+            let by = self.ms + self.termination_of(&self.pods[index]);
+            self.pods[index].gone_at = self.pods[index].gone_at.map(|gone_at| gone_at.min(by));
+        }
+    }
+
+    fn termination_of(&self, pod: &Pod) -> u64 {
+        let is_waited_for = pod.controller.as_ref().is_some_and(|owner| !owner.kind.replaces_at_once());
+        if self.hurries && is_waited_for { SOON.min(self.pace.termination) } else { self.pace.termination }
+    }
+
     /// Deletes a pod with its grace period or `grace` seconds. Returns false if it is already terminating.
     pub(crate) fn terminate(&mut self, id: usize, grace: Option<u64>) -> bool {
-        let (ms, termination) = (self.ms, self.pace.termination);
-        let grace = grace.unwrap_or(GRACE) * 1000;
+        let ms = self.ms;
+        let grace = grace.map_or(self.ledger.grace, Duration::from_secs).as_millis() as u64;
         let by = Moment { step: 0, ms: ms + grace }.second();
         let Some(index) = self.pods.iter().position(|pod| pod.id == id && pod.gone_at.is_none()) else {
             return false;
         };
+        let termination = self.termination_of(&self.pods[index]);
         let at = self.moment();
         self.ledger.pods[id].ended.get_or_insert(at);
         self.ledger.pods[id].gone_by = Some(by);
@@ -934,8 +1017,10 @@ impl ClusterState {
             deletion_cost: 0,
             is_disrupted: false,
             mirror: nature == Nature::Mirror,
+            completes: nature == Nature::Completes,
             finished: false,
             failed: None,
+            is_cut_off: false,
             gone_by: None,
             started: None,
             restarts: 0,
@@ -967,6 +1052,7 @@ impl ClusterState {
                 let record = &mut self.ledger.pods[self.pods[index].id];
                 (self.pods[index].started, record.started) = (Some(record.by_node(at)), Some(at));
                 if !works {
+                    record.failures.push(at);
                     (self.pods[index].ready_at, self.pods[index].restarts) = (u64::MAX, 1);
                 }
                 self.store_pod(index);
@@ -1003,16 +1089,25 @@ impl ClusterState {
     pub(crate) fn next_due(&self) -> Option<u64> {
         let creations = self.workloads.iter().flat_map(|workload| workload.places.iter().filter_map(|place| place.due));
         let ends = self.pods.iter().filter_map(|pod| pod.gone_at).filter(|_| !self.pods_keep_terminating);
-        let waiting = self.pods.iter().filter(|pod| pod.gone_at.is_none() && pod.ready.is_none() && !pod.finished);
+        let waiting = self.pods.iter().filter(|pod| pod.gone_at.is_none() && !pod.serves() && !pod.finished);
         let readiness = waiting.map(|pod| pod.ready_at).filter(|at| !self.new_pods_stay_unready && *at < u64::MAX);
         creations.chain(ends).chain(readiness).chain(self.election).min()
     }
 
     fn reconcile(&mut self) {
         let ms = self.ms;
-        let (gone, stay): (Vec<Pod>, Vec<Pod>) = std::mem::take(&mut self.pods)
-            .into_iter()
-            .partition(|pod| !self.pods_keep_terminating && pod.gone_at.is_some_and(|gone_at| gone_at <= ms));
+        let ends = |pod: &Pod, keep: bool| !keep && pod.gone_at.is_some_and(|gone_at| gone_at <= ms);
+        // The kubelet says how the containers have ended before it lets the pod go.
+        for index in 0..self.pods.len() {
+            if ends(&self.pods[index], self.pods_keep_terminating) && !self.pods[index].finished {
+                let pod = &mut self.pods[index];
+                (pod.finished, pod.failed, pod.gone_at) = (true, Some(""), Some(ms + CLEANUP));
+                (pod.ready, pod.is_cut_off) = (None, false);
+                self.store_pod(index);
+            }
+        }
+        let (gone, stay): (Vec<Pod>, Vec<Pod>) =
+            std::mem::take(&mut self.pods).into_iter().partition(|pod| ends(pod, self.pods_keep_terminating));
         self.pods = stay;
         for mut pod in gone {
             // A watch shows deletions one after the other: a process that has seen one may not have seen the next.
@@ -1028,7 +1123,7 @@ impl ClusterState {
                 && !self.new_pods_stay_unready
                 && pod.gone_at.is_none()
                 && !pod.finished
-                && pod.ready.is_none()
+                && !pod.serves()
             {
                 pod.ready = Some(at);
                 self.ledger.pods[pod.id].ready.set(true, at);
@@ -1163,9 +1258,9 @@ impl ClusterState {
         self.workloads.iter().position(|workload| workload.owner.name == name)
     }
 
-    /// Returns the pods that have neither finished nor got stuck while terminating.
+    /// Returns the pods that are neither finished nor terminating.
     pub(crate) fn running(&self) -> Vec<usize> {
-        let running = self.pods.iter().filter(|pod| !pod.finished && !self.is_stuck(pod));
+        let running = self.pods.iter().filter(|pod| !pod.finished && pod.gone_by.is_none());
         running.map(|pod| pod.id).collect()
     }
 

@@ -154,7 +154,7 @@ impl ClusterState {
         if caller.grounds.iter().any(|grounds| grounds.seen.spec.max_surge.is_none()) {
             return 0;
         }
-        let Some(pod) = self.pods.iter().find(|pod| pod.id == id && pod.ready.is_some()) else { return 0 };
+        let Some(pod) = self.pods.iter().find(|pod| pod.id == id && pod.serves()) else { return 0 };
         let Deployment { is_gone, replicas, may_surge, .. } = self.deployment;
         if is_gone || !may_surge || spec.max_surge.is_none() || !(self.is_of_a_set(pod) || pod.is_handed_over()) {
             return 0;
@@ -176,7 +176,7 @@ impl ClusterState {
         let others = self.pods.iter().filter(serves).count();
         let lacking = replicas.saturating_sub(self.available_beside(caller, id, 0) + others);
         let pod = self.pods.iter().find(|pod| pod.id == id);
-        let is_free = pod.is_some_and(|pod| pod.ready.is_none() || pod.finished) || !may_surge || lacking == 0;
+        let is_free = pod.is_some_and(|pod| !pod.serves()) || !may_surge || lacking == 0;
         if !is_free && self.ledger.knows_everything(caller) {
             self.ledger.improper.push(format!("pod {id} is deleted, and {lacking} successors are not available"));
         }

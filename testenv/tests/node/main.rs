@@ -3,6 +3,7 @@
 
 mod edits;
 mod faults;
+mod kubelet;
 mod lab;
 mod pod;
 mod surge;

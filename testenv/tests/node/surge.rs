@@ -139,7 +139,22 @@ impl<'a> App<'a> {
                 })
                 .await;
             self.has_reason("UpToDate").await;
+            self.is_alone().await;
         }
+    }
+
+    /// Waits until no other pod is terminating: a client would ask it as well while no pod is ready.
+    async fn is_alone(&self) {
+        self.lab
+            .eventually("one pod is left", async || {
+                let pods = self.pods().await?;
+                ensure!(
+                    pods.len() == 1 && pods[0]["metadata"]["labels"]["magalix.com/handed-over"].is_null(),
+                    "{pods:?}"
+                );
+                Ok(())
+            })
+            .await;
     }
 }
 
@@ -161,12 +176,7 @@ async fn one_replica_answers_every_request_through_ten_restarts_and_bad_content(
         .await;
         app.edit(&format!("MSG = \"{before}\"\n")).await;
         app.has_reason("UpToDate").await;
-        lab.eventually("one pod is left", async || {
-            let pods = app.pods().await?;
-            ensure!(pods.len() == 1 && pods[0]["metadata"]["labels"]["magalix.com/handed-over"].is_null(), "{pods:?}");
-            Ok(())
-        })
-        .await;
+        app.is_alone().await;
     })
     .await;
     app.delete().await;

@@ -1,4 +1,4 @@
-//! What StatefulSets do about a restart, as their settings say.
+//! What owners do about a restart, as their settings say.
 
 use anyhow::ensure;
 use serde_json::{Value, json};
@@ -28,9 +28,12 @@ async fn of_pods(ns: &TestNamespace, path: &str) -> Vec<String> {
     pods.iter().map(|pod| pod.pointer(path).and_then(Value::as_str).unwrap().to_owned()).collect()
 }
 
+fn edited_template() -> Value {
+    json!({"metadata": {"annotations": {"example.com/edited": "true"}}})
+}
+
 async fn edit_template(ns: &TestNamespace) {
-    let template = json!({"metadata": {"annotations": {"example.com/edited": "true"}}});
-    ns.patch("statefulsets", NAME, json!({"spec": {"template": template}})).await;
+    ns.patch("statefulsets", NAME, json!({"spec": {"template": edited_template()}})).await;
     eventually("the edit has been observed", DEADLINE, async || {
         let set = ns.get("statefulsets", NAME).await;
         let status = &set["status"];
@@ -71,4 +74,17 @@ async fn a_restart_rolls_out_a_template_that_waits_but_for_ordinals_below_the_pa
         let now = of_pods(&ns, REVISION).await;
         assert_eq!(now.iter().zip(&old).filter(|(now, old)| now != old).count(), rolled_out, "{now:?}, {old:?}");
     }
+}
+
+#[tokio::test]
+async fn of_a_paused_deployment_pods_come_back_with_their_own_template() {
+    let ns = TestNamespace::with_pods(2).await;
+    let _operator = ns.operator().await;
+    ns.monitor(NAME, json!({"maxUnavailable": 1})).await;
+    ns.patch("deployments", NAME, json!({"spec": {"paused": true, "template": edited_template()}})).await;
+    let (before, template) = (ns.pods(APP).await, of_pods(&ns, "/metadata/labels/pod-template-hash").await);
+    ns.edit(NAME, "two").await;
+    ns.replaced(APP, &before).await;
+    ns.settled(NAME, "UpToDate").await;
+    assert_eq!(of_pods(&ns, "/metadata/labels/pod-template-hash").await, template);
 }

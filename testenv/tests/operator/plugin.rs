@@ -358,12 +358,17 @@ async fn a_plan_says_what_a_restart_waits_for_and_what_a_file_does_not_restart()
     let ns = TestNamespace::with_pods(2).await;
     let _operator = ns.operator().await;
     let window = json!([{"schedule": "0 0 1 1 *", "durationSeconds": 60}]);
-    ns.monitor(NAME, json!({"windows": window})).await;
+    ns.monitor(NAME, json!({"windows": window, "maxUnavailable": null})).await;
     ns.edit(NAME, "two").await;
     ns.settled(NAME, "OutsideWindow").await;
     let held = cmon(&ns, "plan frontend").await;
-    let says = ["restarts 2 pods for ConfigMap/frontend", "waiting for the next window", "to restart: 2 pods"];
-    assert_eq!((held.code, says.map(|says| held.out.contains(says))), (Some(6), [true; 3]), "{held:?}");
+    let says = [
+        "restarts 2 pods for ConfigMap/frontend",
+        "waiting for the next window",
+        "without maxUnavailable: 25% of the pods of each owner at a time, of all StatefulSets one pod",
+        "to restart: 2 pods",
+    ];
+    assert_eq!((held.code, says.map(|says| held.out.contains(says))), (Some(6), [true; 4]), "{held:?}");
     // What the caller may not read is not what the operator may not read.
     let kubectl = control_plane().await.kubectl();
     let reads = "--resource=configmonitors.magalix.com,pods";
@@ -547,6 +552,11 @@ async fn the_cause_of_each_mistake_is_found_by_one_command() {
     }
     ns.edit(NAME, "two").await;
     change_is_read(&ns, "forgotten").await;
+    ns.create_monitor("busy", json!({"suspend": true})).await;
+    ns.settled("busy", "Suspended").await;
+    let now = ns.get("configmonitors", "busy").await["metadata"]["creationTimestamp"].clone();
+    let restart = json!({"startedAt": now, "completedAt": now, "pods": 1, "result": "Completed"});
+    ns.patch("configmonitors", "busy/status", json!({"status": {"history": vec![restart; 10]}})).await;
     let found = cmon(&ns, "doctor -o json").await;
     let findings: Vec<Value> = found.out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     for (name, reason, _, next) in &mistakes {
@@ -557,6 +567,9 @@ async fn the_cause_of_each_mistake_is_found_by_one_command() {
         assert_eq!(finding["state"], state, "{finding}");
         assert!(finding["next"].as_str().unwrap_or_default().starts_with(next), "{finding}");
     }
+    let of_busy = findings.iter().filter(|finding| finding["object"] == "ConfigMonitor/busy");
+    let busy: Vec<_> = of_busy.map(|finding| finding["state"].as_str().unwrap()).collect();
+    assert_eq!((busy, found.out.contains("ten restarts within 45 minutes")), (vec!["wrong", "ok"], true), "{found:?}");
 }
 
 #[tokio::test]

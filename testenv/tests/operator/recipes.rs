@@ -197,8 +197,15 @@ async fn what_an_application_writes_restarts_nothing_or_less_and_less_often() {
         let patch = json!({"data": {"last-start": number.to_string()}});
         format!("kubectl patch configmap shop-config --field-manager=shop --type=merge --patch '{patch}'")
     };
+    let other = json!({"configMap": "other", "podSelector": {"app": "none"}});
+    kitchen.ns.config_map("other", "one").await;
+    kitchen.ns.create_monitor("other", other).await;
     kitchen.run(&write(0)).await;
-    assert_eq!(kitchen.restarts().await, 0);
+    // The watch shows it after the other.
+    kitchen.ns.edit("other", "two").await;
+    kitchen.ns.settled("other", "NoPodsSelected").await;
+    let status = kitchen.ns.get("configmonitors", SHOP).await["status"].clone();
+    assert!(status["conditions"][0]["reason"] == "UpToDate" && status["history"].is_null(), "{status}");
     kitchen.change(json!({"keys": null, "quietPeriodSeconds": 0})).await;
     for number in 1..=5 {
         assert_eq!(kitchen.restarts().await, number - 1);

@@ -73,9 +73,10 @@ pub(crate) async fn do_everything(ns: &Fixture) {
     ns.settled(NAME, "UpToDate").await;
 
     ns.patch("configmonitors", NAME, json!({"spec": {"deletionPolicy": "Delete"}})).await;
-    // There is no such node, so no kubelet ends the pod, and it holds the restart open.
-    let spec = json!({"nodeName": "nowhere", "containers": [{"name": "app", "image": "app"}]});
-    ns.create("pods", json!({"metadata": {"name": "held", "labels": {"app": NAME}}, "spec": spec})).await;
+    // No successor comes, which holds the restart open.
+    ns.create("resourcequotas", json!({"metadata": {"name": "none"}, "spec": {"hard": {"pods": "0"}}})).await;
+    let used = json!({"status": {"hard": {"pods": "0"}, "used": {"pods": "4"}}});
+    ns.patch("resourcequotas", "none/status", used).await;
     ns.edit(NAME, "three").await;
     ns.settled(NAME, "RestartInProgress").await;
 
@@ -92,7 +93,6 @@ pub(crate) async fn do_everything(ns: &Fixture) {
     })
     .await
     .unwrap();
-    ns.delete("pods", "held?gracePeriodSeconds=0").await;
     ns.settled(NAME, "NoPodsSelected").await;
 
     let of_secret = ns.get("configmonitors", "of-secret").await;
@@ -114,7 +114,7 @@ async fn in_the_last_of(count: usize) {
     for other in &fixtures[1..] {
         other.bind("configmonitor-operator-secrets", names[0]).await;
     }
-    let _operator = start(&proxy.url(), &names.join("|"), &[]);
+    let _operator = start(&proxy.url(), &names.join(","), &[]);
     let last = &fixtures[count - 1];
     do_everything(last).await;
 

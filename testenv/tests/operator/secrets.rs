@@ -131,16 +131,20 @@ async fn a_role_that_names_a_secret_is_enough_for_that_one() {
     assert_eq!(ns.pods(APP).await, before);
 }
 
-/// Waits until this version of the Secret has been looked at, and nothing is left to do. Returns how many restarts there have been.
-async fn restarts_by(ns: &TestNamespace, secret: &Value) -> usize {
-    eventually("the edit is noted", DEADLINE, async || {
-        let monitor = ns.get("configmonitors", NAME).await;
-        let (status, read) = (&monitor["status"], &monitor["status"]["sources"][0]["resourceVersion"]);
-        ensure!(*read == secret["metadata"]["resourceVersion"] && status["restart"].is_null(), "{status}");
-        Ok(status["history"].as_array().map_or(0, Vec::len))
+/// Waits until a later edit of another source has been looked at, and nothing is left to do. Returns how many restarts
+/// there have been.
+async fn restarts(ns: &TestNamespace) -> usize {
+    let newest = ns.get("secrets", "tls").await["metadata"]["resourceVersion"].clone();
+    let later = ns.patch("secrets", "later", json!({"stringData": {"key": newest}})).await;
+    eventually("the later edit is read", DEADLINE, async || {
+        let read = ns.get("configmonitors", "later").await["status"]["sources"][0]["resourceVersion"].clone();
+        ensure!(read == later["metadata"]["resourceVersion"], "{read}");
+        Ok(())
     })
     .await
-    .unwrap()
+    .unwrap();
+    is_recorded(ns, 1).await;
+    ns.get("configmonitors", NAME).await["status"]["history"].as_array().map_or(0, Vec::len)
 }
 
 /// As docs/recipes.md has it.
@@ -154,14 +158,17 @@ async fn the_usual_tools_make_as_many_restarts_as_the_recipes_say() {
     let _operator = ns.operator().await;
     ns.create_monitor(NAME, json!({"configMap": null, "sources": sources})).await;
     is_recorded(&ns, 1).await;
+    ns.create("secrets", json!({"metadata": {"name": "later"}})).await;
+    let sources = json!([{"secret": {"name": "later"}}]);
+    ns.create_monitor("later", json!({"configMap": null, "sources": sources, "podSelector": {"app": "none"}})).await;
     // cert-manager renews a certificate by one write, and annotates the Secret by others.
-    let annotated = ns.patch("secrets", "tls", json!({"metadata": {"annotations": {"cert-manager.io/x": "y"}}})).await;
-    assert_eq!(restarts_by(&ns, &annotated).await, 0);
-    let renewed = ns.patch("secrets", "tls", data(PLANTED[1])).await;
-    assert_eq!(restarts_by(&ns, &renewed).await, 1);
+    ns.patch("secrets", "tls", json!({"metadata": {"annotations": {"cert-manager.io/x": "y"}}})).await;
+    assert_eq!(restarts(&ns).await, 0);
+    ns.patch("secrets", "tls", data(PLANTED[1])).await;
+    assert_eq!(restarts(&ns).await, 1);
     // A key that is not named, as by whoever adds a certificate authority.
     let other = ns.patch("secrets", "tls", json!({"data": {"ca.crt": PLANTED[1]}})).await;
-    assert_eq!(restarts_by(&ns, &other).await, 1);
+    assert_eq!(restarts(&ns).await, 1);
     // Deleted and made anew with the same data, as by a driver that takes it away with the last pod.
     let mut reader = Reader::new(control_plane().await, &ns.namespace).await;
     reader.replace("shop-tls", "tls");
@@ -171,6 +178,6 @@ async fn the_usual_tools_make_as_many_restarts_as_the_recipes_say() {
     let owners = json!([{"apiVersion": "apps/v1", "kind": "Deployment", "name": NAME, "uid": owner}]);
     ns.create("secrets", json!({"metadata": {"name": "shop-vault", "ownerReferences": owners}})).await;
     reader.follow(Section::of("docs/recipes.md", "Secrets Store CSI driver").unwrap().steps()).await;
-    let anew = ns.create("secrets", json!({"metadata": {"name": "tls"}, "data": other["data"]})).await;
-    assert_eq!(restarts_by(&ns, &anew).await, 2);
+    ns.create("secrets", json!({"metadata": {"name": "tls"}, "data": other["data"]})).await;
+    assert_eq!(restarts(&ns).await, 2);
 }

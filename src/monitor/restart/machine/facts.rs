@@ -8,6 +8,7 @@ use super::Machine;
 use crate::kube::objects::Owner;
 use crate::kube::{ServerTime, Uid};
 use crate::monitor::pod::Pod;
+use crate::monitor::restart::budget::waits_for_termination;
 use crate::monitor::restart::standing::{OwnerQuery, OwnerStates};
 use crate::monitor::restart::surge::{self, Deployments};
 use crate::monitor::status::{Canary, CanaryState};
@@ -73,8 +74,10 @@ impl<P> Machine<P> {
     /// Returns the owners to read. If nothing counts them, only those whose pods are replaced.
     pub(crate) fn owners_to_read(&self) -> Vec<OwnerQuery> {
         let mut selected: BTreeMap<&Owner, usize> = BTreeMap::new();
-        for pod in self.pods.pods().values().filter(|pod| pod.is_present()) {
-            if let Some(owner) = &pod.controller {
+        for pod in self.pods.pods().values() {
+            // A terminating pod may hold the place of its successor.
+            let counts = |owner: &&Owner| pod.is_present() || pod.gone_by.is_some() && waits_for_termination(owner);
+            if let Some(owner) = pod.controller.as_deref().filter(counts) {
                 *selected.entry(owner).or_default() += 1;
             }
         }

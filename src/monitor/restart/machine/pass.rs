@@ -52,10 +52,6 @@ impl<P> Machine<P> {
             self.phase = Phase::Passing { basis, asked };
             return Do::TakeTurn { owners, is_listed: true };
         }
-        if !self.is_intended {
-            self.phase = Phase::Passing { basis, asked };
-            return Do::Intend(self.begun.clone());
-        }
         if asked == Asked::Nothing {
             self.begin_pass(now.server);
             if self.needs_owners() {
@@ -69,6 +65,11 @@ impl<P> Machine<P> {
                 self.phase = Phase::Passing { basis, asked: Asked::Deployments };
                 return Do::ReadDeployments(deployments);
             }
+        }
+        // What cannot be read, or may not be done, is known before the restart begins.
+        if !self.is_intended {
+            self.phase = Phase::Passing { basis, asked: Asked::Deployments };
+            return Do::Intend(self.begun.clone());
         }
         if matches!(basis, Basis::Watch) {
             if !self.pods.is_watched_since_the_list() {
@@ -84,11 +85,11 @@ impl<P> Machine<P> {
 
     /// Makes the next move.
     fn make_move(&mut self, basis: Basis<P>, now: Now) -> Do<P> {
-        let Standing { next, remaining, lacking, on_their_way, stuck, .. } = self.standing();
+        let Standing { next, remaining, lacking, on_their_way, terminating, .. } = self.standing();
         let is_moving = on_their_way > 0;
         let pass = Pass { wakes_at: None, remaining, lacking, is_moving, deleted: 0, needs_list: false };
         match (next, basis) {
-            (Move::Done, _) => Do::Complete(self.over(&stuck)),
+            (Move::Done, _) => Do::Complete(self.over(terminating.len())),
             // To delete pods, and to pass or fail a canary, takes a list.
             (
                 Move::Remove(_)
@@ -135,7 +136,7 @@ impl<P> Machine<P> {
     fn begin_pass(&mut self, now: ServerTime) {
         self.advance.take_up(now);
         if std::mem::take(&mut self.is_resumed) && self.selects_as_at_the_start() {
-            let gone = self.begun.gone(self.standing().waiting);
+            let gone = self.begun.gone(self.standing().remaining);
             self.begun.deleted = self.begun.deleted.max(gone);
         }
         if self.is_stalled {
@@ -214,7 +215,7 @@ impl<P> Machine<P> {
         // Every old pod is terminating, so the next write may be that the restart is over.
         let is_calm = !is_cut_short && refusal.is_none() && !self.is_stalled;
         let may_wait = is_calm && self.policy.max_unavailable.is_none() && has_deleted;
-        if may_wait && self.standing().waiting == 0 {
+        if may_wait && self.standing().remaining == 0 {
             let write_at = now.timer + WRITE_DELAY;
             self.unwritten = Some((write_at, due));
             self.phase = Phase::Waiting(due.min(write_at));

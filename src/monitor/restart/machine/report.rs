@@ -23,8 +23,8 @@ pub(crate) struct Over {
     pub(crate) begun: Begun,
     /// The pods that it skipped.
     pub(crate) skipped: Vec<Skipped>,
-    /// The names of its pods that are stuck while terminating.
-    pub(crate) stuck: Vec<String>,
+    /// How many of its pods are still terminating.
+    pub(crate) terminating: usize,
     /// How many pods are selected.
     pub(crate) selected: usize,
 }
@@ -60,7 +60,7 @@ impl<P> Machine<P> {
 
     fn recorded(&self, begun: Begun, standing: &Standing<'_>) -> Begun {
         let begun = Begun { deleted: self.begun.deleted, handed_over: standing.handed_over.len(), ..begun };
-        self.advance.record(begun, standing.remaining, standing.waiting, &standing.unavailable)
+        self.advance.record(begun, standing.remaining, &standing.unavailable)
     }
 
     /// Returns whether the pods are selected as when the restart began.
@@ -70,14 +70,13 @@ impl<P> Machine<P> {
 
     /// Returns how the restart ends. It skipped the pods that were exempt when it began, or have become so since. After an
     /// edit of the selector nobody knows about the pods that are not selected any more, so only the deleted ones count.
-    pub(super) fn over(&self, stuck: &[&str]) -> Over {
-        let stuck = stuck.iter().map(|name| (*name).to_owned()).collect();
+    pub(super) fn over(&self, terminating: usize) -> Over {
         let begun = self.begun.clone();
         let left = self.plan.left_alone(&self.policy, self.pods.pods(), self.own_pod.as_ref());
         let planned = if self.selects_as_at_the_start() { begun.pods } else { begun.deleted };
         let pods = planned.saturating_sub(left.len()).max(begun.deleted);
         let skipped = self.plan.skipped.iter().cloned().chain(left).collect();
-        Over { begun: Begun { pods, ..begun }, skipped, stuck, selected: self.pods.pods().len() }
+        Over { begun: Begun { pods, ..begun }, skipped, terminating, selected: self.pods.pods().len() }
     }
 
     /// Returns whether a restart whose canary has failed may be over: somebody else has replaced all other pods, and all
@@ -95,7 +94,7 @@ impl<P> Machine<P> {
 
     /// Returns how a restart whose canary has failed ends, once its owners have been read, if it does.
     pub(crate) fn over_without_canary(&self) -> Option<Over> {
-        let Standing { next, stuck, .. } = self.standing();
-        (next == Move::Done).then(|| self.over(&stuck))
+        let Standing { next, terminating, .. } = self.standing();
+        (next == Move::Done).then(|| self.over(terminating.len()))
     }
 }

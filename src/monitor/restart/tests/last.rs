@@ -25,7 +25,6 @@ fn terminating(pod: Pod) -> Pod {
 /// What else decides which pods go.
 #[derive(Clone, Copy, Default)]
 struct Besides<'a> {
-    undeleted: Option<(&'a str, Undeleted)>,
     is_overdue: bool,
     budget: &'a str,
 }
@@ -33,11 +32,10 @@ struct Besides<'a> {
 /// Returns what is deleted next of the pods that exist now, and what has to wait, in a restart of `before`. The owner
 /// desires three pods.
 fn next(before: &[Pod], now: &[Pod], besides: Besides<'_>) -> (Vec<String>, Vec<String>) {
-    let Besides { undeleted, is_overdue, budget } = besides;
+    let Besides { is_overdue, budget } = besides;
     let (policy, plan, pods) = (spec(&format!("{LAST}{budget}")), plan(before), by_uid(now));
     let owners = OwnerStates::from([(web(), state(3))]);
-    let undeleted = undeleted.into_iter().map(|(name, undeleted)| (Uid::from(name), undeleted)).collect();
-    let sight = Sight { undeleted: &undeleted, is_overdue, ..sight(&plan, &policy, &pods, &owners) };
+    let sight = Sight { is_overdue, ..sight(&plan, &policy, &pods, &owners) };
     let Standing { next, last, .. } = sight.standing();
     let mut removed: Vec<String> = match next {
         Move::Remove(uids) => uids.iter().map(|uid| uid.as_str().to_owned()).collect(),
@@ -48,19 +46,21 @@ fn next(before: &[Pod], now: &[Pod], besides: Besides<'_>) -> (Vec<String>, Vec<
     let waiting = match last {
         Waiting::None => Vec::new(),
         Waiting::Last(pods) => pods.into_iter().map(str::to_owned).collect(),
-        Waiting::UntilOneIs(pod) => vec![format!("{pod}?")],
+        Waiting::UntilOneIs(pods) => pods.into_iter().map(|pod| format!("{pod}?")).collect(),
     };
     (removed, waiting)
 }
 
-/// `?` marks the pod that waits until any has the label.
+/// `?` marks a pod that waits until any has the label.
 #[test]
 fn a_last_pod_waits_until_the_others_are_gone_and_their_successors_are_available() {
     let before = [pod("a"), pod("b"), last("p")];
     type Case<'a> = (&'a str, &'a [Pod], &'a [&'a str], &'a [&'a str]);
-    let cases: [Case<'_>; 14] = [
+    let cut_off = |pod: Pod| Pod { are_containers_ready: true, ..unready(pod) };
+    let cases: [Case<'_>; 17] = [
         ("all exist", &before, &["a", "b"], &["p"]),
-        ("one is terminating", &[terminating(pod("a")), new("c"), new("d"), last("p")], &[], &["p"]),
+        ("one is terminating", &[terminating(pod("a")), new("c"), last("p")], &[], &["p"]),
+        ("one is terminating, and replaced", &[terminating(pod("a")), new("c"), new("d"), last("p")], &["p"], &[]),
         ("both are missing", &[last("p")], &[], &["p"]),
         ("one is missing", &[new("c"), last("p")], &[], &["p"]),
         ("one is not available", &[new("c"), unready(new("d")), last("p")], &[], &["p"]),
@@ -68,8 +68,10 @@ fn a_last_pod_waits_until_the_others_are_gone_and_their_successors_are_available
         ("it is not available itself", &[new("c"), new("d"), unready(last("p"))], &["p"], &[]),
         ("the label has moved to an old pod", &[last("a"), new("d"), pod("p")], &["p"], &["a"]),
         ("it has moved to a new pod", &[pod("a"), Pod { goes_last: true, ..new("d") }, pod("p")], &["a", "p"], &[]),
-        ("none has it", &[pod("a"), pod("b"), pod("p")], &["a", "b"], &["p?"]),
-        ("the one that had it is terminating", &[pod("a"), pod("b"), terminating(last("p"))], &["a"], &["b?"]),
+        ("none has it", &[pod("a"), pod("b"), pod("p")], &[], &["a?", "b?", "p?"]),
+        ("none has it, and one is not ready", &[unready(pod("a")), pod("b"), pod("p")], &["a"], &["b?", "p?"]),
+        ("none has it, and one is cut off", &[cut_off(pod("a")), pod("b"), pod("p")], &[], &["a?", "b?", "p?"]),
+        ("the one that had it is terminating", &[pod("a"), pod("b"), terminating(last("p"))], &[], &["a?", "b?"]),
         ("none has it, and one is left", &[new("c"), new("d"), pod("p")], &[], &["p?"]),
         ("all have it", &[last("a"), last("b"), last("p")], &["a", "b", "p"], &[]),
         ("all have it, and one is missing", &[Pod { goes_last: true, ..new("c") }, last("p")], &[], &["p"]),
@@ -78,24 +80,6 @@ fn a_last_pod_waits_until_the_others_are_gone_and_their_successors_are_available
         let (is_removed, waits) = next(&before, now, Besides::default());
         assert!(is_removed == removed && waits == waiting, "{what}: {is_removed:?} {waits:?}");
     }
-}
-
-/// Its deletion may still be carried out.
-#[test]
-fn the_one_that_waits_for_a_label_has_not_been_tried() {
-    let pods = [pod("a"), pod("b"), pod("p")];
-    let waiting = |name| {
-        let undeleted = Some((name, Undeleted::Unanswered));
-        next(&pods, &pods, Besides { undeleted, ..Besides::default() }).1
-    };
-    assert_eq!((waiting("p"), waiting("a")), (vec!["b?".to_owned()], vec!["p?".to_owned()]));
-}
-
-#[test]
-fn a_terminating_pod_that_is_stuck_keeps_no_last_one_from_going() {
-    let stuck = Pod { gone_by: Some(server(READ - 100)), ..pod("a") };
-    let before = [pod("a"), pod("b"), last("p")];
-    assert_eq!(next(&before, &[stuck, new("c"), new("d"), last("p")], Besides::default()).0, ["p"]);
 }
 
 #[test]
@@ -118,21 +102,16 @@ fn if_all_pods_go_last_the_budget_alone_orders_them() {
 #[test]
 fn past_the_deadline_a_pod_that_is_not_ready_does_not_wait() {
     let before = [pod("a"), pod("b"), last("p")];
-    let next = |now: &[Pod], is_overdue| {
-        next(&before, now, Besides { is_overdue, budget: r#","maxUnavailable":1"#, ..Besides::default() })
-    };
+    let next = |now: &[Pod], is_overdue| next(&before, now, Besides { is_overdue, budget: r#","maxUnavailable":1"# });
     let primary = [pod("a"), pod("b"), unready(last("p"))];
     assert_eq!(next(&primary, false), (vec![], vec!["p".to_owned()]));
     assert_eq!(next(&primary, true), (vec!["p".to_owned()], vec![]));
-    let crashed = [unready(pod("a"))];
-    assert_eq!(next(&crashed, false), (vec![], vec!["a?".to_owned()]));
-    assert_eq!(next(&crashed, true), (vec!["a".to_owned()], vec![]));
 }
 
 /// Nothing else may go before the canary has passed.
 #[test]
 fn a_last_pod_is_the_canary_if_no_other_pod_can_prove_the_content() {
-    let job = Pod { controller: Some(owner("Job", "job")), ..pod("j") };
+    let job = Pod { completes: true, ..of(&owner("Job", "job"), pod("j")) };
     let policy = Policy { canary: policy_canary(0), ..spec(&format!(r#"{LAST},"unmanagedPods":"Delete""#)) };
     let owners = OwnerStates::from([(web(), state(2))]);
     let canary = |pods: &[Pod]| {

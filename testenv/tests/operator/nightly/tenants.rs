@@ -90,7 +90,7 @@ async fn a_hostile_namespace_takes_no_memory_places_or_probes_from_others() {
     }
     let keeper_of_secret = &friends[0];
     let namespaces: Vec<&str> = fixtures.iter().map(|fixture| &*fixture.namespace).collect();
-    let operator = start(&proxy.url(), &namespaces.join("|"), &[]);
+    let operator = start(&proxy.url(), &namespaces.join(","), &[]);
     operator.wait_for_message("synced").await.unwrap();
     let url = operator.url().await.unwrap();
     let address = url.trim_start_matches("http://");

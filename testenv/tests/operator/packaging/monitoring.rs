@@ -51,7 +51,7 @@ async fn each_alert_fires_when_it_should_and_is_explained() {
         .map(|name| fs::read_to_string(project(name)).unwrap())
         .into();
     let alerts: Vec<&str> = rules.lines().filter_map(|line| line.trim().strip_prefix("- alert: ")).collect();
-    assert_eq!(alerts.len(), 10);
+    assert_eq!(alerts.len(), 11);
     for alert in alerts {
         let anchor = format!("runbook_url: docs/operations.md#{}\n", alert.to_lowercase());
         assert!(docs.contains(&format!("\n### {alert}\n")) && rules.contains(&anchor), "{alert} is not explained");
@@ -121,7 +121,7 @@ async fn the_component_scrapes_the_pod_of_the_deployment() {
     let dashboard = ["get", "configmap", "-n", &namespace, "--selector=grafana_dashboard=1", "--output=name"];
     assert_eq!(kubectl.ok(&dashboard).await.unwrap(), "configmap/configmonitor-operator-dashboard\n");
     let rules = get("prometheusrule").await["spec"]["groups"][0]["rules"].to_string();
-    assert_eq!(rules.matches("\"runbook_url\":\"https://docs.example.com/operations.md#configmonitor").count(), 10);
+    assert_eq!(rules.matches("\"runbook_url\":\"https://docs.example.com/operations.md#configmonitor").count(), 11);
 }
 
 #[tokio::test]

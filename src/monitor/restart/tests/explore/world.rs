@@ -139,22 +139,28 @@ impl World {
         (event, self.pod(pod, self.pods[&pod]))
     }
 
-    /// Lets a kubelet or a controller act, if there is something to do.
+    /// Lets a kubelet or a controller act, if there is something to do. Pods of the ReplicaSet take longest to end.
     pub(super) fn go_on(&mut self) -> Option<Event> {
-        let find = |is: fn(Stage) -> bool| self.pods.iter().find(|(_, model)| is(model.stage)).map(|(pod, _)| *pod);
-        if let Some(pod) = find(|stage| stage == Stage::Terminating) {
+        let find = |is: fn(&PodModel) -> bool| self.pods.iter().find(|(_, model)| is(model)).map(|(pod, _)| *pod);
+        if let Some(pod) = find(|model| model.stage == Stage::Terminating && model.owner == 1) {
             return Some(self.put(pod, None));
         }
         for (owner, desired) in DESIRED.into_iter().enumerate() {
-            if self.pods.values().filter(|model| model.owner == owner && !model.is_handed_over).count() < desired {
+            let is_its = |model: &&PodModel| {
+                let is_there = model.stage != Stage::Terminating;
+                model.owner == owner && !model.is_handed_over && is_there
+            };
+            if self.pods.values().filter(is_its).count() < desired {
                 let (created, next) = (self.second(), self.version as usize);
                 let (stage, is_handed_over, since, version) = (Stage::Starting, false, created, 0);
                 let model = PodModel { owner, stage, is_handed_over, since, created, version };
                 return Some(self.put(next, Some(model)));
             }
         }
-        let starting = find(|stage| matches!(stage, Stage::Starting | Stage::Crashed));
-        starting.map(|pod| self.change(pod, Stage::Ready))
+        if let Some(pod) = find(|model| matches!(model.stage, Stage::Starting | Stage::Crashed)) {
+            return Some(self.change(pod, Stage::Ready));
+        }
+        find(|model| model.stage == Stage::Terminating).map(|pod| self.put(pod, None))
     }
 
     /// Lets the newest new pod crash, if there is one.
@@ -268,7 +274,7 @@ impl Eyes {
 
     /// Returns whether the restart is over.
     pub(super) fn is_over(&self) -> bool {
-        let is_left = self.shown().any(|(pod, _)| pod < OLD);
+        let is_left = self.shown().any(|(pod, model)| pod < OLD && model.stage != Stage::Terminating);
         let is_ready = |model: &PodModel| model.stage == Stage::Ready;
         let ready = |owner| self.shown().filter(|(_, model)| model.owner == owner && is_ready(model)).count();
         !is_left && DESIRED.into_iter().enumerate().all(|(owner, desired)| ready(owner) >= desired)
