@@ -234,6 +234,9 @@ pub(crate) struct PodAnswer<A: Default = IgnoredAny, S: Default = IgnoredAny> {
     pub(crate) status: PodStatus,
 }
 
+/// Why a container waits that has not been started yet. The trouble of its pod begins with one of these.
+pub(crate) const CREATING: [&str; 2] = ["ContainerCreating", "PodInitializing"];
+
 /// The parts of the spec of a pod that matter for each pod.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
@@ -596,7 +599,7 @@ impl ContainerStatus {
             }
             (Some(Waiting { reason, .. }), _) if reason.is_empty() => None,
             // The container has not been started yet: only time tells whether something is in the way.
-            (Some(Waiting { reason, .. }), _) if matches!(&**reason, "ContainerCreating" | "PodInitializing") => {
+            (Some(Waiting { reason, .. }), _) if CREATING.contains(&&**reason) => {
                 Some(format!("{reason} since {created}"))
             }
             // The message names the missing object.

@@ -340,8 +340,7 @@ pub fn observe(
 /// heartbeat in an annotation, is not worth a write.
 fn record_versions(policy: &Policy, look: &Look, before: &Status, next: &mut Status) {
     let (was, is) = (before.desired(), next.desired());
-    let interrupted = |status: &Status| status.restart.as_ref().is_some_and(|it| it.interrupted_at().is_some());
-    let goes_on = interrupted(before) && !interrupted(next);
+    let goes_on = before.is_interrupted() && !next.is_interrupted();
     for (Source { name, .. }, content) in policy.sources.iter().zip(&look.0) {
         let entry = next.sources.iter_mut().find(|entry| entry.name == *name);
         let Some((entry, Content { hash, version, .. })) = entry.zip(content.as_ref()) else { continue };
@@ -759,7 +758,7 @@ pub fn decide(
 ) -> Decision {
     let known = status.restart.as_deref();
     let Moment { read_at, now, server_now } = moment;
-    let is_interrupted = known.is_some_and(|restart| restart.interrupted_at().is_some());
+    let is_interrupted = status.is_interrupted();
     // A process that has just started cannot tell what interrupted the restart until one of the sources exists.
     let missing = match is_interrupted && quiet.is_none() && look.newest().is_none() {
         true => look.absent(policy).map(|source| source.name.clone()).collect(),

@@ -315,9 +315,8 @@ impl Situation<'_> {
                 )
             }
             Self::QuietPeriod { seconds } => {
-                let is_interrupted = status.restart.as_ref().is_some_and(|restart| restart.interrupted_at().is_some());
                 let activity = match status.why() {
-                    Why::Requested if !is_interrupted => "waiting until the pods can be listed".to_owned(),
+                    Why::Requested if !status.is_interrupted() => "waiting until the pods can be listed".to_owned(),
                     _ => format!("waiting until the content has been unchanged for {seconds} s"),
                 };
                 said(Reason::QuietPeriod, how_far(status), activity, NO_ACTION_NEEDED)

@@ -43,20 +43,20 @@ struct Field {
     first: u64,
     last: u64,
     names: &'static [&'static str],
-    /// Whether a value may have a number, such as `SUN#1` for the first Sunday.
-    has_nth: bool,
+    /// Whether a value may have a number, such as `SUN#1` for the first Sunday, and 7 is Sunday as well as 0.
+    is_weekday: bool,
 }
 
-const MINUTE: Field = Field { name: "minute", first: 0, last: 59, names: &[], has_nth: false };
-const HOUR: Field = Field { name: "hour", first: 0, last: 23, names: &[], has_nth: false };
-const DAY: Field = Field { name: "day of the month", first: 1, last: 31, names: &[], has_nth: false };
-const MONTH: Field = Field { name: "month", first: 1, last: 12, names: &MONTHS, has_nth: false };
-const WEEKDAY: Field = Field { name: "day of the week", first: 0, last: 7, names: &WEEKDAYS, has_nth: true };
+const MINUTE: Field = Field { name: "minute", first: 0, last: 59, names: &[], is_weekday: false };
+const HOUR: Field = Field { name: "hour", first: 0, last: 23, names: &[], is_weekday: false };
+const DAY: Field = Field { name: "day of the month", first: 1, last: 31, names: &[], is_weekday: false };
+const MONTH: Field = Field { name: "month", first: 1, last: 12, names: &MONTHS, is_weekday: false };
+const WEEKDAY: Field = Field { name: "day of the week", first: 0, last: 7, names: &WEEKDAYS, is_weekday: true };
 
 impl Field {
     /// Returns where `*`, and a range without an end, end: of the weekdays, 7 is Sunday once more.
     fn end(&self) -> u64 {
-        if self.has_nth { 6 } else { self.last }
+        if self.is_weekday { 6 } else { self.last }
     }
 
     /// Returns the values in the text, and whether it contains `*`.
@@ -65,7 +65,7 @@ impl Field {
         let (mut values, mut has_star) = (0, false);
         for part in parts {
             let (more, is_star) = part.ok_or_else(|| {
-                let nth = if self.has_nth { ", or such as SUN#1 for the first Sunday of a month" } else { "" };
+                let nth = if self.is_weekday { ", or such as SUN#1 for the first Sunday of a month" } else { "" };
                 format!("{text:?} is no {}: {} to {}, *, a range, or a step{nth}", self.name, self.first, self.last)
             })?;
             (values, has_star) = (values | more, has_star | is_star);
@@ -74,7 +74,7 @@ impl Field {
     }
 
     fn parse_part(&self, text: &str) -> Option<(u64, bool)> {
-        if let Some((weekday, nth)) = text.split_once('#').filter(|_| self.has_nth) {
+        if let Some((weekday, nth)) = text.split_once('#').filter(|_| self.is_weekday) {
             let weekday = self.value(weekday).filter(|weekday| *weekday <= self.last)?;
             let week = nth.parse::<u64>().ok()?.checked_sub(1).filter(|week| *week < 5)?;
             return Some((1 << (NTH + week * 7 + weekday % 7), false));
@@ -88,7 +88,7 @@ impl Field {
         let (first, last) = match (is_star, last) {
             (true, _) => (self.first, self.end()),
             // Such as SAT-SUN.
-            (false, Some(last)) if self.has_nth && self.value(last)? == 0 => (self.value(first)?, self.last),
+            (false, Some(last)) if self.is_weekday && self.value(last)? == 0 => (self.value(first)?, self.last),
             (false, Some(last)) => (self.value(first)?, self.value(last)?),
             // A number with a step begins a range.
             (false, None) if step.is_some() => (self.value(first)?, self.end().max(self.value(first)?)),

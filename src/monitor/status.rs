@@ -89,8 +89,8 @@ pub struct SourceStatus {
     /// The keys that the hash covers. Absent: all.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub keys: Keys,
-    /// The version of the object when this content was first read. Absent while an optional source is missing, and until a source first
-    /// exists.
+    /// The version of the object when this content was first read. Absent while an optional source is missing, and until a
+    /// source first exists.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub resource_version: Option<ResourceVersion>,
     /// The content that the selected pods have been restarted for. Absent until the first content is recorded, and
@@ -512,6 +512,11 @@ impl Status {
             }
         }
         contents
+    }
+
+    /// Returns whether other content interrupts the restart under way.
+    pub(crate) fn is_interrupted(&self) -> bool {
+        self.restart.as_ref().is_some_and(|restart| restart.interrupted_at().is_some())
     }
 
     /// Returns since when ten restarts have begun, if that is recorded.

@@ -179,8 +179,8 @@ fn no_hash_is_recorded_while_an_old_pod_is_alive(ledger: &Ledger, book: &Book) -
     Ok(())
 }
 
-/// Rule 1. The write that completes a restart comes once all old pods are gone or terminating, when each of their owners has its
-/// desired replicas available. A restart for other content or for a request that finds no pod to replace ends the
+/// Rule 1. The write that completes a restart comes once all old pods are gone or terminating, when each of their owners
+/// has its desired replicas available. A restart for other content or for a request that finds no pod to replace ends the
 /// previous restart and does not count itself.
 fn a_restart_ends_once_the_owners_have_their_desired_replicas(ledger: &Ledger, book: &Book) -> Result<(), String> {
     for write in &book.writes {

@@ -12,7 +12,7 @@ use super::plan::{AtStart, Plan, Snapshot, exempt};
 use super::seen::View;
 use super::surge::{Deployments, Obstacle, Surge, Way};
 use super::{SKEW, SLACK};
-use crate::kube::objects::{Owner, REPLICA_SETS};
+use crate::kube::objects::{CREATING, Owner, REPLICA_SETS};
 use crate::kube::{Resource, ServerTime, Uid};
 use crate::monitor::pod::Pod;
 use crate::monitor::spec::Policy;
@@ -182,17 +182,17 @@ impl<'a> Sight<'a> {
             Some(Verdict::Wait(baked_at)) => *baked_at,
             _ => None,
         };
+        let is_default = self.policy.max_unavailable.is_some_and(|most| most.is_default);
+        let of_groups = self.concerned(&counts, is_default);
         let concerned = || counts.iter().filter(|count| count.is_concerned);
         let lacking = concerned().map(|count| count.expected.saturating_sub(count.holding.available)).sum();
         let mut surge = Surge::of(self);
         let (pods, last) = self.in_order(&classes, &counts, verdict.is_some());
-        let next = self.choose(pods, &classes, &counts, lacking, &mut surge, verdict);
+        let next = self.choose(pods, &classes, &of_groups, lacking, &mut surge, verdict);
         let canary = self.canary.zip(self.policy.canary);
-        let is_default = self.is_default();
         let has_members = is_default && concerned().any(|count| is_stateful(count.owner));
         let Classes { removable, terminating, unavailable, .. } = classes;
-        let is_creating =
-            |trouble: &str| trouble.starts_with("ContainerCreating") || trouble.starts_with("PodInitializing");
+        let is_creating = |trouble: &str| CREATING.iter().any(|reason| trouble.starts_with(reason));
         let is_of_set = |pod: &Pod| pod.controller.as_ref().is_some_and(|owner| owner.is_of(REPLICA_SETS));
         let waits_for_claim =
             |pod: &&Pod| pod.has_claim && is_of_set(pod) && pod.trouble.as_deref().is_some_and(is_creating);
@@ -203,11 +203,7 @@ impl<'a> Sight<'a> {
             obstacles: surge.obstacles(&removable),
             handed_over: removable.iter().filter(|pod| pod.handed_over.is_some()).map(|pod| &*pod.name).collect(),
             on_their_way: concerned().map(|count| count.holding.terminating + count.holding.coming).sum(),
-            unsettled: self
-                .concerned(&counts, is_default)
-                .iter()
-                .filter_map(|(count, _)| self.unsettled(count))
-                .collect(),
+            unsettled: of_groups.iter().filter_map(|(count, _)| self.unsettled(count)).collect(),
             waits_for_claim: self.policy.max_surge.is_some() && unavailable.iter().any(waits_for_claim),
             unavailable,
             has_members,
@@ -285,12 +281,12 @@ impl<'a> Sight<'a> {
         &self,
         pods: Vec<&'a Pod>,
         classes: &Classes<'a>,
-        counts: &[OwnerCount<'a>],
+        concerned: &[(&OwnerCount<'a>, &'a Owner)],
         lacking: usize,
         surge: &mut Surge<'a>,
         verdict: Option<Verdict>,
     ) -> Move {
-        let (mut remove, hand_over) = self.affordable(pods, counts, surge);
+        let (mut remove, hand_over) = self.affordable(pods, concerned, surge);
         let mut changes_at = classes.changes_at;
         let is_left = !classes.removable.is_empty() || lacking > 0;
         let is_waiting = is_left || matches!(verdict, Some(Verdict::Wait(_)));
@@ -359,10 +355,6 @@ impl<'a> Sight<'a> {
         })
     }
 
-    fn is_default(&self) -> bool {
-        self.policy.max_unavailable.is_some_and(|most| most.is_default)
-    }
-
     /// Returns the owners that belong to what an owner of replaced pods belongs to, each with that: a rollout may have replaced
     /// the ReplicaSet whose pods were. If all StatefulSets are one application, one of them stands for all.
     fn concerned<'b>(
@@ -384,11 +376,11 @@ impl<'a> Sight<'a> {
     fn affordable(
         &self,
         mut pods: Vec<&'a Pod>,
-        counts: &[OwnerCount<'a>],
+        concerned: &[(&OwnerCount<'a>, &'a Owner)],
         surge: &mut Surge<'a>,
     ) -> (Vec<&'a Pod>, Vec<(&'a Pod, &'a Arc<Owner>)>) {
         let Some(most) = self.policy.max_unavailable else { return (pods, Vec::new()) };
-        let concerned = self.concerned(counts, self.is_default()).into_iter().map(|(count, group)| Member {
+        let concerned = concerned.iter().map(|(count, group)| Member {
             owner: Some(count.owner),
             group: Some(group),
             expected: count.expected,

@@ -2,13 +2,9 @@
 
 use anyhow::{Context, ensure};
 use serde_json::{Value, json};
+use testenv::fixture::condition;
 
 use crate::lab::{container_status, lab};
-
-fn condition<'a>(pod: &'a Value, of: &str) -> &'a Value {
-    let conditions = pod["status"]["conditions"].as_array();
-    conditions.into_iter().flatten().find(|condition| condition["type"] == of).unwrap_or(&Value::Null)
-}
 
 /// As of a load balancer. The node controller says the same of the pods of a node that is cut off.
 #[tokio::test]
