@@ -193,7 +193,6 @@ mod tests {
     use std::num::{NonZeroU8, NonZeroU32};
 
     use super::*;
-    use crate::docs::table;
 
     fn owner(kind: &str) -> Owner {
         Owner { api_version: "apps/v1".into(), kind: kind.into(), name: "web".into(), uid: kind.into() }
@@ -222,22 +221,6 @@ mod tests {
 
     fn holding(present: usize, available: usize) -> Holding {
         Holding { present, available, ..Holding::default() }
-    }
-
-    #[test]
-    fn the_example_of_the_docs_is_right() {
-        let (web, a_quarter) = (owner("ReplicaSet"), NonZeroU8::new(25).expect("a percentage"));
-        let rows = table(include_str!("../../../docs/rolling-restarts.md"), "### An example");
-        for row in &rows {
-            let [_, available, unavailable, action] = row[..] else { panic!("{row:?}") };
-            let [available, unavailable] = [available, unavailable].map(|count| count.parse().expect("a number"));
-            let deleted = action.strip_prefix("deletes ").and_then(|rest| rest.split(' ').next()?.parse().ok());
-            let most = MaxUnavailable { of_owner: PodCount::Percent(a_quarter), is_default: true, total: None };
-            let mut budget = Budget::new(most, [alone(Some(&web), 10, holding(10, available))].into_iter());
-            let taken = (0..10).take_while(|_| budget.take(Some(&web), true)).count();
-            assert_eq!((10 - available, taken), (unavailable, deleted.unwrap_or(0)), "{row:?}");
-        }
-        assert!(rows.len() >= 5, "{rows:?}");
     }
 
     #[test]
