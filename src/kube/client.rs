@@ -318,19 +318,20 @@ impl Client {
         parse(&body.text, &action)
     }
 
-    /// Asks whether a pod may be changed, by a change of nothing that is not stored.
+    /// Asks for the right to change a pod, by a change of nothing that is not stored.
     ///
     /// # Errors
-    /// [`Cause`] says what the caller can do. A pod that is gone is no failure.
+    /// [`Cause`] says what the caller can do. That this pod is gone, or may not be changed, is no failure.
     pub(crate) async fn may_patch_pod(&self, name: &str, uid: &Uid) -> Result<(), Error> {
         let mut request = self.request(Method::PATCH, Action::on("patch", PODS, name));
         request.url.query_pairs_mut().append_pair("dryRun", "All");
         let request = with_json(request, &json!({ "metadata": { "uid": uid } }))?;
         match self.answer::<IgnoredAny>(Request { content_type: MERGE_PATCH, ..request }).await {
-            Err(error) if !matches!(error.cause, Cause::NotFound(_) | Cause::Conflict(_) | Cause::Invalid(_)) => {
-                Err(error)
-            }
-            _ => Ok(()),
+            Err(Error {
+                cause: Cause::NotFound(_) | Cause::Conflict(_) | Cause::Invalid(_) | Cause::Refused(_),
+                ..
+            }) => Ok(()),
+            answer => answer.map(drop),
         }
     }
 

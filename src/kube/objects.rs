@@ -528,7 +528,11 @@ impl PodStatus {
     pub(crate) fn is_disrupted(&self) -> bool {
         condition(&self.conditions, "DisruptionTarget", "True").is_some()
             || matches!(&*self.reason, "Terminated" | "NodeShutdown" | "Preempting")
-            || self.container_statuses.iter().any(ContainerStatus::is_lost)
+    }
+
+    /// Whether nobody knows how a container ended: its node has restarted.
+    pub(crate) fn is_lost(&self) -> bool {
+        self.container_statuses.iter().any(ContainerStatus::is_lost)
     }
 
     /// The time since which all containers and the started sidecars run, on the clock of the node. None if a container
@@ -566,7 +570,9 @@ impl PodStatus {
     /// Which container restarted, and how its previous run ended, or why the pod as a whole has failed. A pod that is
     /// being deleted fails before it is gone, and does not restart its containers.
     pub(crate) fn crash(&self, is_deleted: bool) -> Option<Arc<str>> {
-        let failure = if is_deleted || self.is_disrupted() { None } else { self.failure() };
+        // What a kubelet evicts alone has exceeded a limit of its own, and may have lost its container as well.
+        let is_of_node = self.is_disrupted() || self.is_lost() && self.reason != "Evicted";
+        let failure = if is_deleted || is_of_node { None } else { self.failure() };
         failure.or_else(|| self.container_statuses.iter().find_map(ContainerStatus::crash))
     }
 
@@ -736,8 +742,10 @@ mod tests {
             r#""containerStatuses":[{"name":"app","restartCount":1,"state":{"terminated":{"exitCode":1}}}]"#;
         assert!(status(&format!(r#"{{"phase":"Failed",{restarted}}}"#)).crash(true).is_some(), "it failed before that");
         let lost = restarted.replace(r#""exitCode":1"#, r#""exitCode":255,"reason":"Unknown""#);
-        let lost = status(&format!("{{{lost}}}"));
-        assert!(lost.crash(false).is_none() && lost.is_disrupted(), "its node has restarted");
+        let of = |more: &str| status(&format!("{{{more}{lost}}}"));
+        assert!(of("").crash(false).is_none() && of("").is_lost(), "its node has restarted");
+        let failed = |reason: &str| of(&format!(r#""phase":"Failed","reason":"{reason}","#)).crash(false).is_some();
+        assert_eq!((failed("UnexpectedAdmissionError"), failed("Evicted")), (false, true));
     }
 
     #[test]

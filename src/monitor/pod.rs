@@ -186,7 +186,7 @@ impl Pod {
             finished: status.is_finished(),
             ready_since: status.ready_since(metadata.creation_timestamp),
             are_containers_ready: status.are_containers_ready(),
-            is_disrupted: status.is_disrupted(),
+            is_disrupted: status.is_disrupted() || status.is_lost(),
             started: status.started(),
             trouble: status.trouble(metadata.creation_timestamp),
             crash: status.crash(metadata.deletion_timestamp.is_some()),

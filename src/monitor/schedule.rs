@@ -88,7 +88,9 @@ impl Field {
         let (first, last) = match (is_star, last) {
             (true, _) => (self.first, self.end()),
             // Such as SAT-SUN.
-            (false, Some(last)) if self.is_weekday && self.value(last)? == 0 => (self.value(first)?, self.last),
+            (false, Some(last)) if self.is_weekday && self.value(last)? == 0 && self.value(first)? > 0 => {
+                (self.value(first)?, self.last)
+            }
             (false, Some(last)) => (self.value(first)?, self.value(last)?),
             // A number with a step begins a range.
             (false, None) if step.is_some() => (self.value(first)?, self.end().max(self.value(first)?)),

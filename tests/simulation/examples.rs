@@ -489,9 +489,13 @@ fn a_restart_waits_for_its_window_also_after_downtime_and_several_changes() {
 }
 
 #[test]
-fn a_window_that_closes_while_the_pods_are_listed_starts_no_restart() {
-    let slow = Request(First, RequestKind::ListPods, 1, Fate::Late(20_000));
-    assert_eq!(deleted_at(&[EVERY_MINUTE], &[Wait(15_000), slow, EDIT, Wait(100_000)]), [63, 63]);
+fn a_window_that_closes_while_pods_are_listed_or_owners_are_read_starts_no_restart() {
+    let rolling = [EVERY_MINUTE, Edit::MaxUnavailable(Some(PodCount::Pods(1)))];
+    for (what, edits) in [(RequestKind::ListPods, &rolling[..1]), (RequestKind::GetOwner, &rolling)] {
+        let slow = Request(First, what, 1, Fate::Late(20_000));
+        let deleted = deleted_at(edits, &[Wait(15_000), slow, EDIT, Wait(100_000)]);
+        assert_eq!(deleted.first(), Some(&63), "{what:?}");
+    }
 }
 
 /// A restart that has begun continues.
@@ -500,6 +504,18 @@ fn a_closing_window_stops_no_restart() {
     let rolling = [EVERY_MINUTE, Edit::MaxUnavailable(Some(PodCount::Pods(1)))];
     let held = [NewPodsStayUnready(true), EDIT, Wait(30_000), NewPodsStayUnready(false), Wait(5000)];
     assert_eq!(deleted_at(&rolling, &held), [3, 30]);
+}
+
+/// Without it the StatefulSet does not create the others again.
+#[test]
+fn of_members_that_are_not_ready_the_first_one_goes_first() {
+    let broken = (0..9).map(|nth| LoseReadiness(nth, None));
+    let moves: Vec<Move> = [Wait(200)].into_iter().chain(broken).chain([EDIT, Wait(30_000), Wait(1)]).collect();
+    let monitors = vec![(0, Some(PodCount::Pods(1)))];
+    let Played { ledger, moves, .. } = play_well(&Story { monitors, ordered: true, ..story(&moves) });
+    let in_time = ledger.deletions.iter().filter(|deletion| deletion.at.ms < moves[moves.len() - 1].0);
+    let places: Vec<_> = in_time.map(|deletion| ledger.pods[deletion.pod].place).filter(|place| place.0 == 1).collect();
+    assert_eq!(places, [(1, 0), (1, 1)]);
 }
 
 /// Without a watch on the pods, passes follow each other with backoff, up to half a minute apart.

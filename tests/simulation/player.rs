@@ -185,8 +185,8 @@ impl<'a> Player<'a> {
         network.lease = story.replicas.then(Lease::default);
         (network.namespaces, network.surges) = (story.namespaces, story.surges);
         let Story { owners, pace, skew, lag, nodes, min_ready, status_lag, references, .. } = *story;
-        let Story { secret, optional, leads, .. } = *story;
-        let of_story = Setting::of(owners, pace);
+        let Story { secret, optional, leads, ordered, .. } = *story;
+        let of_story = Setting { ordered, ..Setting::of(owners, pace) };
         let setting =
             Setting { skew, lag, nodes, min_ready, status_lag, references, secret, optional, leads, ..of_story };
         let cluster = Cluster::new(ClusterState::new(specs.collect(), setting, network));

@@ -217,6 +217,8 @@ pub(crate) struct Story {
     pub(crate) min_ready: u32,
     /// Milliseconds by which the status of the Deployment is late.
     pub(crate) status_lag: u64,
+    /// Whether StatefulSets create a member only once those before it are ready.
+    pub(crate) ordered: bool,
     /// The namespaces that the processes serve.
     pub(crate) namespaces: Served,
     /// Whether the processes hand pods over.
@@ -250,6 +252,7 @@ impl Story {
             nodes: 0,
             min_ready: 0,
             status_lag: 0,
+            ordered: false,
             namespaces: Served::One,
             surges: false,
             leads: false,
@@ -619,6 +622,7 @@ pub(crate) fn story(seed: u64) -> Story {
     if author.story.surges {
         author.story.status_lag = author.one_of(&[0, 0, 500, 4000]);
     }
+    author.story.ordered = author.rng.bool();
     author.story
 }
 

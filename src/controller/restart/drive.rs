@@ -15,7 +15,7 @@ use crate::controller::requeue::Requeue;
 use crate::controller::step::Step;
 use crate::kube::error::{Cause, Error};
 use crate::kube::{Action, PODS};
-use crate::monitor::hold::record_start;
+use crate::monitor::hold::{may_begin, record_start};
 use crate::monitor::notice::{self, Notice};
 use crate::monitor::pod::Pod;
 use crate::monitor::report::{self, Progress, Situation};
@@ -75,7 +75,10 @@ impl Drive<'_, '_> {
                     }
                     News::DeploymentsRead { states, took: timer_now().saturating_duration_since(began) }
                 }
-                Do::Intend(begun) => News::Confirmed(self.intend(begun).await?),
+                Do::Intend(begun) => match self.intend(begun).await? {
+                    Some(confirmed) => News::Confirmed(confirmed),
+                    None => return Ok(Requeue::Now),
+                },
                 Do::Confirm => match self.step.confirm().await? {
                     Confirmation::Confirmed(confirmed) => News::Confirmed(confirmed),
                     Confirmation::Changed => return Ok(Requeue::Now),
@@ -115,15 +118,20 @@ impl Drive<'_, '_> {
         Ok(Requeue::OnTurn(owners))
     }
 
-    async fn intend(&mut self, begun: Begun) -> Result<Confirmed, Error> {
+    /// Writes that the restart begins. Returns `None` if it may not: a window may have closed during the requests.
+    async fn intend(&mut self, begun: Begun) -> Result<Option<Confirmed>, Error> {
         let Step { context, policy, ref mut status, .. } = *self.step;
+        let now = context.client.server_now();
+        if status.restart.as_ref().is_some_and(|restart| may_begin(policy, status, restart, now).is_err()) {
+            return Ok(None);
+        }
         if let Some(restart) = status.restart.take() {
             record_start(policy, status, &restart, begun.started_at);
             status.restart = Some(Box::new(Restart { begun: Some(begun.clone()), ..*restart }));
         }
         let confirmed = self.step.intend(&Situation::RestartInProgress(Progress::new(&begun))).await?;
         context.log(self.notices);
-        Ok(confirmed)
+        Ok(Some(confirmed))
     }
 
     /// Sends deletions. Keepers that have not deleted anything yet go before the rest of this pass.

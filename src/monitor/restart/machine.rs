@@ -470,7 +470,10 @@ impl<P> Machine<P> {
     /// deadline.
     fn deadline(&self) -> ServerTime {
         let bake = self.policy.canary.filter(|_| self.is_proving()).map_or(Duration::ZERO, |canary| canary.bake);
-        self.advance.deadline(&self.policy, self.min_ready(), self.pods.pods()).plus(bake)
+        let is_concerned =
+            |pod: &&Arc<Pod>| pod.counts() && pod.controller.as_ref().is_some_and(|owner| self.plan.concerns(owner));
+        let concerned = self.pods.pods().values().filter(is_concerned);
+        self.advance.deadline(&self.policy, self.min_ready(), concerned).plus(bake)
     }
 
     /// Returns whether a pass with this move may bring the restart nearer to its end.

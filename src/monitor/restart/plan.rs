@@ -294,7 +294,7 @@ impl Plan {
 
     /// Returns whether a pod is not replaced, and has an owner whose pods are.
     pub(crate) fn is_successor(&self, pod: &Pod) -> bool {
-        !self.is_old(pod) && pod.controller.as_ref().is_some_and(|owner| self.concerns(owner))
+        !self.is_old(pod) && pod.counts() && pod.controller.as_ref().is_some_and(|owner| self.concerns(owner))
     }
 
     /// Returns the owners of the pods that were selected when the restart began, and of `pods`.

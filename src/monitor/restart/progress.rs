@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::budget::waits_for_termination;
+use crate::kube::ServerTime;
 use crate::kube::error::{Cause, Error};
-use crate::kube::{ServerTime, Uid};
 use crate::monitor::pod::Pod;
 use crate::monitor::report::{Progress, Situation};
 use crate::monitor::spec::{DeletionPolicy, Policy};
@@ -74,12 +74,17 @@ impl Advance {
         self.progressed_at = self.progressed_at.max(now);
     }
 
-    /// Counts from the last progress, or from the end of the grace period of terminating pods if their owners wait for
-    /// that. A ready pod makes no progress during `minReadySeconds`, so these are added.
-    pub(crate) fn deadline(&self, policy: &Policy, min_ready: Duration, pods: &BTreeMap<Uid, Arc<Pod>>) -> ServerTime {
+    /// Counts from the last progress, or from the end of the grace period of terminating pods of concerned owners if these
+    /// wait for that. A ready pod makes no progress during `minReadySeconds`, so these are added.
+    pub(crate) fn deadline<'a>(
+        &self,
+        policy: &Policy,
+        min_ready: Duration,
+        concerned: impl Iterator<Item = &'a Arc<Pod>>,
+    ) -> ServerTime {
         let last = self.resumed_at.map_or(self.progressed_at, |resumed_at| self.progressed_at.max(resumed_at));
         let waits = |pod: &&Arc<Pod>| pod.controller.as_deref().is_some_and(waits_for_termination);
-        let last = pods.values().filter(waits).filter_map(|pod| pod.gone_by).fold(last, ServerTime::max);
+        let last = concerned.filter(waits).filter_map(|pod| pod.gone_by).fold(last, ServerTime::max);
         last.plus(policy.progress_deadline + min_ready)
     }
 
@@ -149,17 +154,17 @@ mod tests {
         Begun::new(server(100), "app=web".to_owned(), 4)
     }
 
-    fn pods(kind: &str, gone_by: Option<i64>) -> BTreeMap<Uid, Arc<Pod>> {
+    fn pod(kind: &str, gone_by: Option<i64>) -> Arc<Pod> {
         let (api_version, name) = ("apps/v1".to_owned(), "web".to_owned());
         let owner = Owner { api_version, kind: kind.to_owned(), name, uid: "u".into() };
-        let pod = Pod { gone_by: gone_by.map(server), controller: Some(Arc::new(owner)), ..Pod::named("a") };
-        BTreeMap::from([("a".into(), Arc::new(pod))])
+        Arc::new(Pod { gone_by: gone_by.map(server), controller: Some(Arc::new(owner)), ..Pod::named("a") })
     }
 
     #[test]
     fn the_deadline_counts_from_the_end_of_the_grace_period_of_terminating_pods_whose_owners_wait_for_it() {
-        let at =
-            |kind, gone_by| Advance::of(&begun()).deadline(&policy(""), Duration::from_secs(2), &pods(kind, gone_by));
+        let at = |kind, gone_by| {
+            Advance::of(&begun()).deadline(&policy(""), Duration::from_secs(2), [pod(kind, gone_by)].iter())
+        };
         let of_set = |gone_by| at("StatefulSet", gone_by);
         assert_eq!((of_set(None), of_set(Some(160)), of_set(Some(0))), (server(107), server(167), server(107)));
         assert_eq!(at("ReplicaSet", Some(3700)), server(107));
@@ -170,10 +175,10 @@ mod tests {
         let mut advance = Advance::of(&begun());
         advance.take_up(server(200));
         advance.take_up(server(300));
-        assert_eq!(advance.deadline(&policy(""), Duration::from_secs(2), &BTreeMap::new()), server(207));
+        assert_eq!(advance.deadline(&policy(""), Duration::from_secs(2), [].iter()), server(207));
         advance.hold();
         advance.take_up(server(300));
-        assert_eq!(advance.deadline(&policy(""), Duration::from_secs(2), &BTreeMap::new()), server(307));
+        assert_eq!(advance.deadline(&policy(""), Duration::from_secs(2), [].iter()), server(307));
     }
 
     #[test]

@@ -1,6 +1,5 @@
 //! How a restart stands: what its pods and their owners are waiting for, and the next move.
 
-use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -194,6 +193,8 @@ impl<'a> Sight<'a> {
         let Classes { removable, terminating, unavailable, .. } = classes;
         let is_creating = |trouble: &str| CREATING.iter().any(|reason| trouble.starts_with(reason));
         let is_of_set = |pod: &Pod| pod.controller.as_ref().is_some_and(|owner| owner.is_of(REPLICA_SETS));
+        let is_handed_over = |pod: &&&Pod| pod.handed_over.is_some();
+        let handed_over: Vec<&str> = removable.iter().filter(is_handed_over).map(|pod| &*pod.name).collect();
         let waits_for_claim =
             |pod: &&Pod| pod.has_claim && is_of_set(pod) && pod.trouble.as_deref().is_some_and(is_creating);
         Standing {
@@ -201,10 +202,10 @@ impl<'a> Sight<'a> {
             remaining: removable.len(),
             lacking,
             obstacles: surge.obstacles(&removable),
-            handed_over: removable.iter().filter(|pod| pod.handed_over.is_some()).map(|pod| &*pod.name).collect(),
-            on_their_way: concerned().map(|count| count.holding.terminating + count.holding.coming).sum(),
+            on_their_way: concerned().map(|count| count.holding.coming).sum(),
             unsettled: of_groups.iter().filter_map(|(count, _)| self.unsettled(count)).collect(),
-            waits_for_claim: self.policy.max_surge.is_some() && unavailable.iter().any(waits_for_claim),
+            waits_for_claim: !handed_over.is_empty() && unavailable.iter().any(waits_for_claim),
+            handed_over,
             unavailable,
             has_members,
             unstartable: removable
@@ -233,7 +234,9 @@ impl<'a> Sight<'a> {
                 }
                 _ if !plan.is_old(pod) => {}
                 Some(gone_by) => {
-                    classes.wake_at(gone_by.plus(STUCK_AFTER));
+                    if !is_stuck(pod, self.view.at) {
+                        classes.wake_at(gone_by.plus(STUCK_AFTER));
+                    }
                     classes.terminating.push(&*pod.name);
                 }
                 None if exempt(policy, pod, self.own_pod).is_some() => {}
@@ -256,7 +259,8 @@ impl<'a> Sight<'a> {
             // have been newer than the content when the restart began.
             let AtStart { selected, old, ending, .. } = self.plan.at_start(owner);
             let absent = (old.max(selected) + ending).saturating_sub(holding.old + holding.new);
-            let coming = holding.coming + absent.min(expected.saturating_sub(holding.present));
+            let absent = if self.is_overdue { 0 } else { absent.min(expected.saturating_sub(holding.present)) };
+            let coming = holding.coming + absent;
             let holding = Holding { coming, is_former: self.is_former(owner), ..holding };
             OwnerCount { owner, expected, holding, is_concerned: old + ending > 0 || holding.old > 0 }
         });
@@ -313,8 +317,9 @@ impl<'a> Sight<'a> {
     }
 
     /// Returns the old pods that may go, whatever that costs, and those that have to wait for others. Pods that serve nobody
-    /// go first, as they use no budget, then the oldest, and then members of StatefulSets, in the order of Kubernetes. A
-    /// pod that serves and is not available uses the budget. The other pods of an owner go last if a deletion of one of
+    /// go first, as they use no budget, then the oldest, and then members of StatefulSets, in the order of Kubernetes: the
+    /// last one goes first, but of those that serve nobody the first one, without which no other one is created. A pod
+    /// that serves and is not available uses the budget. The other pods of an owner go last if a deletion of one of
     /// them was refused. The order is the same in each pass: a pod whose deletion was not answered must go first again.
     fn in_order(
         &self,
@@ -331,7 +336,8 @@ impl<'a> Sight<'a> {
         let mut pods: Vec<&'a Pod> = removable().copied().filter(|pod| !self.unstartable.contains(&pod.uid)).collect();
         pods.sort_by_key(|pod| {
             let is_refusing = refusing.contains(&pod.controller.as_deref());
-            (is_refused(pod), is_refusing, pod.may_serve(), ordinal(pod).map(Reverse), pod.created)
+            let place = ordinal(pod).map(|ordinal| if pod.may_serve() { u64::MAX - ordinal } else { ordinal });
+            (is_refused(pod), is_refusing, pod.may_serve(), place, pod.created)
         });
         if self.policy.restart_last.is_none() {
             return (pods, Waiting::None);
@@ -490,7 +496,6 @@ impl<'a> Sight<'a> {
             let holding = holdings.entry(owner).or_default();
             holding.present += usize::from(is_present);
             holding.available += usize::from(is_available);
-            holding.terminating += usize::from(!is_present);
             holding.stuck += usize::from(is_stuck);
             holding.old += usize::from(is_old && is_present);
             holding.new += usize::from(!is_old && is_present && is_selected);

@@ -18,7 +18,7 @@ use super::surge::Deployments;
 use crate::kube::objects::Owner;
 use crate::kube::{ServerTime, Uid};
 use crate::monitor::content::Kind;
-use crate::monitor::pod::Pod;
+use crate::monitor::pod::{HandedOver, Pod};
 use crate::monitor::source::SourceName;
 use crate::monitor::spec::{CanaryPolicy, PodCount, PodScope, Policy};
 use crate::monitor::status::{Canary, CanaryState, Change, Restart};
@@ -306,7 +306,9 @@ fn a_pod_that_is_terminating_is_gone_and_its_successor_is_waited_for() {
         let plan = plan(&[of(&set, pod("set-0"))]);
         let at = |pods: &[Pod]| seen(&plan, &policy("Skip"), pods, None, &states(&[(&set, 1)]), READ + 10);
         let alone = at(from_ref(&leaving));
-        assert!(matches!(alone.next, Move::Wait(_)) && (alone.remaining, alone.lacking) == (0, 1), "{alone:?}");
+        assert!(matches!(alone.next, Move::Wait(Some(_))) && (alone.remaining, alone.lacking) == (0, 1), "{alone:?}");
+        let stuck = Pod { gone_by: Some(server(READ - 100)), ..leaving.clone() };
+        assert_eq!(at(from_ref(&stuck)).next, Move::Wait(None), "time alone changes nothing");
         assert_eq!(at(&[leaving, of(&set, created("set-1", READ + 5))]).next, Move::Done);
     }
 }
@@ -415,7 +417,7 @@ fn by_default_one_member_of_all_stateful_sets_goes_at_a_time_with_the_highest_or
     assert_eq!(next(&policy, &pods, &lacking), remove(&["web"]), "one is missing");
     let broken = |pod: &Pod| Pod { ready_since: None, ..pod.clone() };
     let unready: Vec<Pod> = pods.iter().map(broken).collect();
-    assert_eq!(next(&policy, &unready, &owners), remove(&["web", "one-10"]), "an unready one may still vote");
+    assert_eq!(next(&policy, &unready, &owners), remove(&["web", "one-0"]), "without it the others are not created");
     let decided = spec(r#","maxUnavailable":1"#);
     assert_eq!(next(&decided, &pods, &owners), remove(&["web", "one-10", "two-3"]));
 }
@@ -563,6 +565,7 @@ fn limits_the_pods_in_transition(policy: &Policy) {
     assert_eq!(next(false, &new(false)), Move::Wait(None));
     assert_eq!(next(false, &new(true)), remove(&["b"]));
     assert_eq!(next(true, &new(false)), remove(&["b"]), "it may need the others to become ready");
+    assert_eq!(next(true, &rest), remove(&["b"]), "or to be created");
     let scaled_down = OwnerStates::from([(db.clone(), state(2))]);
     let standing = seen(&plan, policy, &rest, None, &scaled_down, READ + 10);
     assert_eq!(standing.next, remove(&["b"]), "nothing comes for a member that is not desired any more");
@@ -595,8 +598,8 @@ fn the_pods_and_owners_that_a_restart_waits_for_are_named_and_counted() {
     assert_eq!(unsettled, [("web", 0, 2), ("db", 0, 1)], "the others are not replaced");
     let unavailable: Vec<&str> = standing.unavailable.iter().map(|pod| &*pod.name).collect();
     assert_eq!((standing.terminating, unavailable), (vec!["a"], vec!["n"]));
-    // One terminating and one coming pod of the ReplicaSet, and one missing pod of the StatefulSet.
-    assert_eq!((standing.remaining, standing.lacking, standing.on_their_way), (0, 3, 3));
+    // One coming pod of the ReplicaSet, and one missing pod of the StatefulSet.
+    assert_eq!((standing.remaining, standing.lacking, standing.on_their_way), (0, 3, 2));
 }
 
 #[test]
@@ -739,15 +742,17 @@ fn an_existing_new_pod_does_not_count_as_missing() {
 fn with_surge_a_successor_that_has_not_started_and_has_a_claim_waits_for_its_volume() {
     let plan = plan(&[pod("a")]);
     let creating = "ContainerCreating since 2026-11-29T08:00:00Z";
-    let waits = |surge: &str, has_claim, trouble: &str| {
+    let waits = |old: Pod, has_claim, trouble: &str| {
         let trouble = Some(trouble.into());
         let successor = Pod { ready_since: None, started: None, has_claim, trouble, ..created("x", READ + 3) };
-        let (policy, pods, owners) = (spec(surge), by_uid(&[pod("a"), successor]), states(&[(&web(), 1)]));
-        sight(&plan, &policy, &pods, &owners).standing().waits_for_claim
+        let policy = spec(r#","maxSurge":1,"maxUnavailable":1"#);
+        sight(&plan, &policy, &by_uid(&[old, successor]), &states(&[(&web(), 1)])).standing().waits_for_claim
     };
-    let surge = r#","maxSurge":1,"maxUnavailable":1"#;
-    assert!(waits(surge, true, creating));
-    assert!(!waits(surge, false, creating) && !waits("", true, creating) && !waits(surge, true, "ImagePullBackOff: x"));
+    let handed_over = Arc::new(HandedOver { to: owner("Deployment", "web"), by: "m".into() });
+    let old = || Pod { handed_over: Some(Arc::clone(&handed_over)), ..pod("a") };
+    assert!(waits(old(), true, creating));
+    assert!(!waits(old(), false, creating) && !waits(old(), true, "ImagePullBackOff: x"));
+    assert!(!waits(pod("a"), true, creating), "its Deployment deletes the old pod first");
 }
 
 /// Without an edit, it may only lack its pods.
@@ -844,6 +849,18 @@ fn a_canary_consists_of_pods_with_a_successor() {
     let plan = planned(&policy, &restart(), &listed(&pods[..2]), &pods[..2], None);
     let none = canary_move(1, sight(&plan, &policy, &by_uid(&[job]), &OwnerStates::new()));
     assert_eq!(none, Move::Canary(CanaryState::Passed), "no pod proves anything");
+}
+
+#[test]
+fn a_pod_that_runs_to_completion_is_no_successor() {
+    let new = created("n", READ + 5);
+    let backup =
+        Pod { completes: true, ready_since: None, crash: Some("exit code 1".into()), ..created("x", READ + 5) };
+    let (policy, plan) = (canary_policy("Skip"), plan(&[pod("a"), pod("b")]));
+    let pods = by_uid(&[pod("b"), new, backup]);
+    let next = canary_move(1, sight(&plan, &policy, &pods, &states(&[(&web(), 2)])));
+    assert_eq!(next, Move::Canary(CanaryState::Passed));
+    assert!(sight(&plan, &policy, &pods, &states(&[(&web(), 2)])).standing().unavailable.is_empty());
 }
 
 /// A ReplicaSet does not wait for the end of the pod, but may be unable to create pods.

@@ -146,6 +146,8 @@ impl Attempts {
     /// Records the answer for a pod of the wave. Returns whether a list must show what is true.
     pub(crate) fn answered(&mut self, pod: &Pod, reply: Reply) -> bool {
         let error = match reply {
+            // One that another keeper has in flight may still fail. A list, or the watch, shows it.
+            Reply::Deleted { here: false, .. } => return false,
             Reply::Deleted { .. } | Reply::HandedOver(_) => {
                 self.undeleted.remove(&pod.uid);
                 self.reported_gone.remove(&pod.uid);

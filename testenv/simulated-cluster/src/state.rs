@@ -224,6 +224,8 @@ pub struct Setting {
     pub min_ready: u32,
     /// Milliseconds by which the status of the Deployment is late.
     pub status_lag: u64,
+    /// Whether StatefulSets create a member only once those before it are ready.
+    pub ordered: bool,
     pub references: References,
     /// Whether the second ConfigMap is a Secret.
     pub secret: bool,
@@ -245,6 +247,7 @@ impl Setting {
             nodes: 0,
             min_ready: 0,
             status_lag: 0,
+            ordered: false,
             references: References::Both,
             secret: false,
             optional: false,
@@ -276,6 +279,7 @@ pub struct ClusterState {
     /// What its status was to say from when on, in milliseconds.
     statuses: Vec<(u64, DeploymentStatus)>,
     status_lag: u64,
+    ordered: bool,
     pub pods: Vec<Pod>,
     pub(crate) config_map_store: Store,
     pub(crate) secret_store: Store,
@@ -418,6 +422,7 @@ impl ClusterState {
             deployment,
             statuses: Vec::new(),
             status_lag: 0,
+            ordered: setting.ordered,
             pods: Vec::new(),
             config_map_store: Store::new("v1", "ConfigMap"),
             secret_store: Store::new("v1", "Secret"),
@@ -1240,6 +1245,10 @@ impl ClusterState {
             }
             None => {}
         }
+        if self.ordered && kind == OwnerKind::StatefulSet && !self.is_ready_up_to(owner, ordinal) {
+            self.workloads[owner].places[ordinal].due = None;
+            return;
+        }
         let due = place.due.unwrap_or(self.ms + self.pace.creation);
         self.workloads[owner].places[ordinal].due = Some(due);
         if due <= self.ms {
@@ -1252,6 +1261,14 @@ impl ClusterState {
             // The pod may be ready at once.
             self.dirty = true;
         }
+    }
+
+    /// Returns whether all members before this one are ready.
+    fn is_ready_up_to(&self, owner: usize, ordinal: usize) -> bool {
+        let is_ready = |place: &Place| {
+            self.pods.iter().any(|pod| Some(pod.id) == place.pod && pod.ready.is_some() && pod.gone_at.is_none())
+        };
+        self.workloads[owner].places[..ordinal].iter().all(is_ready)
     }
 
     pub(crate) fn owner_by_name(&self, name: &str) -> Option<usize> {

@@ -229,8 +229,17 @@ async fn a_pod_that_only_looks_handed_over_holds_up_no_restart() {
         let _operator = if surges { surging_operator(&ns) } else { ns.operator().await };
         let (most, surge) = if surges { (Value::Null, json!(1)) } else { (json!("100%"), Value::Null) };
         ns.monitor(NAME, json!({"maxUnavailable": most, "maxSurge": surge})).await;
-        // An operator that surges may give the first one back at the same time.
+        // An operator that surges gives it back, and the ReplicaSet then deletes a pod. If somebody takes this one from
+        // it meanwhile, it waits for the deletion for five minutes.
+        let given_back = async || {
+            if surges {
+                handed_over(&ns, 0).await;
+                ns.ready_pods(APP, 2).await;
+            }
+        };
+        given_back().await;
         eventually("another pod looks handed over", DEADLINE, forge).await.unwrap();
+        given_back().await;
         ns.edit(NAME, "two").await;
         ns.settled(NAME, "UpToDate").await;
         ns.ready_pods(APP, 2).await;

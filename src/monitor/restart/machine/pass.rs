@@ -154,13 +154,12 @@ impl<P> Machine<P> {
     pub(crate) fn replied(&mut self, pod: &Pod, reply: Reply) -> bool {
         let mut here = false;
         match &reply {
-            Reply::Deleted { by, here: is_here } => {
-                // A deletion that another keeper has in flight may still fail.
-                here = *is_here;
+            Reply::Deleted { by, here: true } => {
+                here = true;
                 self.pods.record_deletion(&pod.uid, *by);
             }
             Reply::HandedOver(pod) => self.pods.record_handing_over(pod),
-            Reply::ReportedGone { .. } | Reply::Failed(_) => {}
+            Reply::Deleted { here: false, .. } | Reply::ReportedGone { .. } | Reply::Failed(_) => {}
         }
         self.begun.deleted += usize::from(here);
         let needs_list = self.attempts.answered(pod, reply);

@@ -609,6 +609,36 @@ fn a_restart_wakes_at_its_deadline() {
     assert_eq!(asked.waits(gone), 5000);
 }
 
+/// As one of a Job.
+#[test]
+fn a_pod_that_a_restart_does_not_wait_for_does_not_put_its_deadline_off() {
+    let deadline = |kind, completes| {
+        let leaving =
+            Pod { gone_by: Some(server(READ + 3600)), completes, ..super::of(&super::owner(kind, "x"), pod("x")) };
+        let mut asked = Asked::begin(r#","maxUnavailable":1,"progressDeadlineSeconds":5"#, Duration::ZERO);
+        asked.hear(News::Applied(Arc::new(leaving)));
+        asked.waits(accepted)
+    };
+    assert_eq!([deadline("Job", true), deadline("StatefulSet", false)], [5000, 5000]);
+}
+
+/// It may still fail.
+#[test]
+fn the_deletion_of_another_keeper_counts_once_it_is_shown() {
+    let bare = Pod { controller: None, ..pod("a") };
+    let pods = std::slice::from_ref(&bare);
+    let plan = |policy: &Policy| planned(policy, &restart(), &listed(pods), pods, None);
+    let more = r#","unmanagedPods":"Delete""#;
+    let recall = |policy: &Policy| Machine::recall(policy, plan(policy), &restart(), &begun(), None, true);
+    let mut asked = Asked::of(more, recall);
+    asked.pods = pods.to_vec();
+    assert_eq!(
+        asked.waits(|| Reply::Deleted { by: server(READ + 30), here: false }),
+        10_000,
+        "no pass follows at once"
+    );
+}
+
 /// At the deadline the owner is no longer expected to make it available.
 #[test]
 fn after_the_deadline_an_unready_pod_of_a_stateful_set_goes_though_a_successor_is_not_available() {
