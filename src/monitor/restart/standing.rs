@@ -259,8 +259,7 @@ impl<'a> Sight<'a> {
             // have been newer than the content when the restart began.
             let AtStart { selected, old, ending, .. } = self.plan.at_start(owner);
             let absent = (old.max(selected) + ending).saturating_sub(holding.old + holding.new);
-            let absent = if self.is_overdue { 0 } else { absent.min(expected.saturating_sub(holding.present)) };
-            let coming = holding.coming + absent;
+            let coming = holding.coming + absent.min(expected.saturating_sub(holding.present));
             let holding = Holding { coming, is_former: self.is_former(owner), ..holding };
             OwnerCount { owner, expected, holding, is_concerned: old + ending > 0 || holding.old > 0 }
         });
@@ -386,11 +385,11 @@ impl<'a> Sight<'a> {
         surge: &mut Surge<'a>,
     ) -> (Vec<&'a Pod>, Vec<(&'a Pod, &'a Arc<Owner>)>) {
         let Some(most) = self.policy.max_unavailable else { return (pods, Vec::new()) };
-        let concerned = concerned.iter().map(|(count, group)| Member {
-            owner: Some(count.owner),
-            group: Some(group),
-            expected: count.expected,
-            holding: count.holding,
+        let concerned = concerned.iter().map(|(count, group)| {
+            // Past the deadline, what does not come may wait for the old pods.
+            let coming = if self.is_overdue { 0 } else { count.holding.coming };
+            let holding = Holding { coming, ..count.holding };
+            Member { owner: Some(count.owner), group: Some(group), expected: count.expected, holding }
         });
         let mut budget = Budget::new(most, concerned.chain(self.bare()));
         let mut hand_over = Vec::new();
