@@ -535,7 +535,8 @@ fn a_revert_spares_the_earlier_pods(ledger: &Ledger, deletion: &Deletion, ground
         let mut changes = write.after.restart.iter().flat_map(|restart| &restart.changes);
         it.may_be_first && is_unwritten && changes.any(|change| it.has_hash(&change.name, &change.hash))
     };
-    let mut earlier = book.readings.iter().filter(|it| it.life == left.life && it.at < left.at);
+    // The answers about two sources may come at the same moment.
+    let mut earlier = book.readings.iter().filter(|it| it.life == left.life && it.at <= left.at);
     let is_first_look = left.may_be_first || earlier.any(is_of_it);
     // Another keeper may have read the content first, for both.
     let left_at = may_have_left(book, left, is_first_look).min(left.first_at().second());
