@@ -68,7 +68,11 @@ impl<P> Machine<P> {
     /// Counts unanswered deletions whose pods are gone or terminating.
     pub(super) fn count_unanswered(&mut self) {
         let is_left = |uid: &Uid| self.pods.pods().get(uid).is_some_and(|pod| pod.gone_by.is_none());
-        self.begun.deleted += self.attempts.done_without_answer(is_left);
+        let done = self.attempts.done_without_answer(is_left);
+        self.begun.deleted += done;
+        if done > 0 {
+            self.advance.progressed(self.pods.view().at);
+        }
     }
 
     /// Returns the owners to read. If nothing counts them, only those whose pods are replaced.
