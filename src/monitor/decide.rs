@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use super::content::{ContentHash, UnknownHash};
 use super::hold::{Hold, may_begin};
 use super::source::{Contents, Keys, Origin, Source, SourceName};
-use super::spec::{PodScope, Policy};
+use super::spec::Policy;
 use super::status::{A_SECOND, Begun, Canary, CanaryState, Change, Request, Restart, SourceStatus, Status, Why};
 use crate::kube::{ResourceVersion, ServerTime};
 
@@ -326,6 +326,7 @@ pub fn observe(
         Some(Restart { begun: Some(_), .. }) => observe_under_way(policy, status, known, look, moment, &mut next)?,
     };
     record_versions(policy, look, status, &mut next);
+    record_origins(policy, &mut next);
     let is_baseline = found == Finding::Unchanged && baseline.is_some();
     let finding = if is_baseline { Finding::Baseline } else { found };
     // What is discovered later says nothing about the other sources.
@@ -347,6 +348,19 @@ fn record_versions(policy: &Policy, look: &Look, before: &Status, next: &mut Sta
         let is_known = was.get(name) == Some(hash) && is.get(name) == Some(hash);
         if !is_known || goes_on || entry.resource_version.is_some() != version.is_some() {
             entry.resource_version.clone_from(version);
+        }
+    }
+}
+
+/// Records which sources are discovered. A restart that has begun keeps the scope that it began with.
+fn record_origins(policy: &Policy, next: &mut Status) {
+    let Status { sources, restart, .. } = next;
+    let begun = restart.as_ref().filter(|restart| restart.begun.is_some());
+    for Source { name, origin, .. } in &policy.sources {
+        if begun.is_none_or(|begun| begun.change(name).is_none())
+            && let Some(known) = sources.iter_mut().find(|known| known.name == *name)
+        {
+            known.discovered = *origin != Origin::Named;
         }
     }
 }
@@ -531,7 +545,6 @@ fn forget_unreferenced(policy: &Policy, look: &Look, status: &mut Status, now: S
     sources.retain_mut(|known| {
         let mut each = policy.sources.iter().zip(&look.0);
         let Some((source, content)) = each.find(|(source, _)| source.name == known.name) else { return true };
-        known.discovered = source.origin != Origin::Named;
         if source.origin != Origin::Unreferred {
             known.unreferenced_since = None;
             return true;
@@ -732,7 +745,6 @@ fn following(status: &Status, restart: &Restart, quiet: &Quiet, left: ServerTime
             since,
             since_pods_resource_version,
             revert,
-            pod_scope: PodScope::default(),
         });
     }
     // Of those that the spec no longer names, the oldest go if a status has no room for them.

@@ -10,7 +10,7 @@ use super::restart::plan::refers;
 use super::restart::surge::DeploymentState;
 use super::restart::{SKEW, SLACK, is_available};
 use super::source::SourceName;
-use super::spec::{PodScope, Policy};
+use super::spec::Policy;
 use super::status::{Change, Restart, Status};
 use crate::kube::ServerTime;
 use crate::monitor::pod::Pod;
@@ -57,12 +57,8 @@ impl Claim {
             // It replaces no pod that is younger, whatever annotations say.
             Some(restart) if restart.identity().as_deref() == Some(identity) && is_of(restart) => Self::Held,
             Some(restart) => {
-                let scope_of = |change: &Change| match restart.begun {
-                    Some(_) => change.pod_scope,
-                    None => status.scope_of(policy.pod_scope, change),
-                };
                 let concerns =
-                    |change: &&Change| scope_of(change) == PodScope::Selected || refers(referred, &change.source);
+                    |change: &&Change| !status.is_discovered(&change.source) || refers(referred, &change.source);
                 let (back, other): (Vec<&Change>, Vec<&Change>) =
                     restart.changes.iter().filter(concerns).partition(|change| change.revert);
                 // Only the lists say which pods the restart replaces. It waits for no pod that somebody else holds.
@@ -177,13 +173,13 @@ mod tests {
         mixed["restart"]["sources"].as_array_mut().unwrap().push(other);
         assert_eq!(claim(&spec, &mixed, &own), Claim::Over, "it has not read the other source's content");
         let mut referring = restart(false, true);
-        referring["restart"]["sources"][0]["podScope"] = json!("Referring");
+        let known = |name| json!({ "kind": "ConfigMap", "name": name, "discovered": true });
+        referring["sources"] = json!([known("c"), known("d")]);
         assert_eq!(claim(&spec, &referring, &own), Claim::Held);
         assert_eq!(claim(&spec, &referring, &before), Claim::Over);
         // Of two changes the one counts to whose source the pod refers.
         let mut both = |revert: bool, begun: bool| {
             referring["restart"] = restart(!revert, begun)["restart"].clone();
-            referring["restart"]["sources"][0]["podScope"] = json!("Referring");
             let mut own = referring["restart"]["sources"][0].clone();
             (own["name"], own["revert"]) = (json!("d"), json!(revert));
             referring["restart"]["sources"].as_array_mut().unwrap().push(own);

@@ -41,9 +41,6 @@ pub struct Spec {
     /// Further requirements on the labels of a pod.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub pod_selector_expressions: Vec<LabelSelectorRequirement>,
-    /// Which of the selected pods a change concerns.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub pod_scope: Option<PodScope>,
     /// How long content must have been unchanged.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub quiet_period_seconds: Option<u32>,
@@ -108,16 +105,6 @@ pub struct CanarySpec {
     pub bake_seconds: u32,
 }
 
-/// Which of the selected pods a change concerns.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub enum PodScope {
-    /// All of them.
-    #[default]
-    Selected,
-    /// Those that refer to a source.
-    Referring,
-}
-
 /// How pods are deleted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, IntoStaticStr)]
 pub enum DeletionPolicy {
@@ -152,7 +139,6 @@ pub struct Policy {
     pub(crate) why_rarely: Option<Arc<str>>,
     /// The selector of the pods.
     pub selector: Selector,
-    pub(crate) pod_scope: PodScope,
     pub(crate) quiet_period: Duration,
     /// Absent: all pods may be unavailable at once.
     pub(crate) max_unavailable: Option<MaxUnavailable>,
@@ -253,7 +239,6 @@ impl Policy {
             why_rarely: None,
             unwatched: BTreeSet::new(),
             selector: Selector::new(spec.pod_selector, spec.pod_selector_expressions)?,
-            pod_scope: spec.pod_scope.unwrap_or_default(),
             quiet_period: seconds(spec.quiet_period_seconds.unwrap_or(3)),
             max_unavailable,
             max_surge,

@@ -13,7 +13,6 @@ use strum::IntoStaticStr;
 
 use super::content::ContentHash;
 use super::source::{Contents, Keys, SourceName};
-use super::spec::PodScope;
 use crate::kube::{ResourceVersion, ServerTime};
 
 /// The maximum number of recorded restarts.
@@ -146,9 +145,6 @@ pub struct Change {
     /// restarted.
     #[serde(default, skip_serializing_if = "is_default")]
     pub revert: bool,
-    /// Which of the selected pods are restarted for it, as it was when the restart began.
-    #[serde(default, skip_serializing_if = "is_default")]
-    pub pod_scope: PodScope,
 }
 
 /// A request for a restart of all selected pods.
@@ -490,11 +486,9 @@ impl Status {
         changes.filter(|change| !change.revert).map(|change| change.source.clone()).collect()
     }
 
-    /// Returns which of the selected pods a change of the pending restart is for, by the `podScope` of a spec: of a
-    /// discovered source, those that refer to it.
-    pub(crate) fn scope_of(&self, pod_scope: PodScope, change: &Change) -> PodScope {
-        let is_discovered = self.sources.iter().any(|source| source.name == change.source && source.discovered);
-        if is_discovered { PodScope::Referring } else { pod_scope }
+    /// Returns whether a source is discovered, so that a change of it concerns only the pods that refer to it.
+    pub(crate) fn is_discovered(&self, name: &SourceName) -> bool {
+        self.sources.iter().any(|source| source.name == *name && source.discovered)
     }
 
     /// Returns what pods have been restarted for.
@@ -800,7 +794,6 @@ mod tests {
                 since: at,
                 since_pods_resource_version: None,
                 revert: false,
-                pod_scope: PodScope::Selected,
             };
             Restart { changes: vec![change], ..Restart::default() }
         };
@@ -863,7 +856,6 @@ mod tests {
             since: at,
             since_pods_resource_version: version(),
             revert: true,
-            pod_scope: PodScope::Referring,
         };
         let status = |count: usize| {
             let restart = Restart { changes: (0..count).map(change).collect(), ..Restart::default() };

@@ -6,7 +6,7 @@ use std::time::Duration;
 use configmonitor_operator::kube::ServerTime;
 use rules::status::Status;
 use rules::{A_SECOND, Moment};
-use simulated_cluster::content::{Content, Data, KEYS, Source, is_referring};
+use simulated_cluster::content::{Content, Data, KEYS, Source, discovers};
 use simulated_cluster::ledger::{Book, Ledger, Owed, Reading, Write};
 
 /// A numbered exception.
@@ -50,7 +50,7 @@ pub(crate) fn excuse(ledger: &Ledger, book: &Book, source: Source, now: Content,
     let others = source.parts().filter(|part| source.of_part(*part, content) != source.of_part(*part, now));
     // The scope has been edited since.
     let end = Moment { step: u64::MAX, ms: u64::MAX };
-    let has_been_scoped = |part: Source| book.specs_between(read_at, end).any(|spec| is_referring(spec, part.name()));
+    let has_been_scoped = |part: Source| book.specs_between(read_at, end).any(|spec| discovers(spec, part.name()));
     let excuses = others.map(|part| {
         if has_been_scoped(part) && !ledger.pods[pod].refers_to(part.name()) {
             return Some(Exception::LeftAlone);

@@ -31,7 +31,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use configmonitor_operator::kube::ServerTime;
-use configmonitor_operator::monitor::spec::{DeletionPolicy, PodScope, Spec};
+use configmonitor_operator::monitor::spec::{DeletionPolicy, Spec};
 use rules::status::{Change, Entry, Restart, Status};
 use rules::{A_SECOND, Event, Moment, reported};
 
@@ -69,7 +69,7 @@ const RULES: [(&str, Rule); 18] = [
         "a restart ends once the owners have their desired replicas available",
         a_restart_ends_once_the_owners_have_their_desired_replicas,
     ),
-    ("a restart has the scope of the spec as it begins", a_restart_has_the_scope_of_the_spec_as_it_begins),
+    ("a restart has the scope of the spec as it begins", a_restart_keeps_the_scope_that_it_began_with),
     ("a change that was not read anew keeps its list", a_change_that_was_not_read_anew_keeps_its_list),
     ("observedAt is when the content was read", observed_at_is_when_the_content_was_read),
     ("an interrupted restart goes on if its content is back", interruptions::an_interrupted_restart_goes_on_in_time),
@@ -281,19 +281,16 @@ fn each_event_is_emitted_once(ledger: &Ledger, book: &Book) -> Result<(), String
     reported::each_event_is_emitted_once(&book.account(ledger.skew), &events, replaced)
 }
 
-/// One that goes on keeps it.
-fn a_restart_has_the_scope_of_the_spec_as_it_begins(_: &Ledger, book: &Book) -> Result<(), String> {
+fn a_restart_keeps_the_scope_that_it_began_with(_: &Ledger, book: &Book) -> Result<(), String> {
     for write in &book.writes {
-        let Some(begun) = write.after.begun() else { continue };
-        let before = write.before.begun().filter(|before| before.which() == begun.which());
-        let is_discovered = |name: &str| write.after.sources.iter().any(|known| known.name == name && known.discovered);
-        let of_spec = |change: &Change| match is_discovered(&change.name) {
-            true => PodScope::Referring,
-            false => write.spec.pod_scope.unwrap_or_default(),
+        let (before, begun) = (write.before.begun(), write.after.begun());
+        let Some((before, begun)) = before.zip(begun).filter(|(before, begun)| before.which() == begun.which()) else {
+            continue;
         };
-        let known = |change: &Change| before?.changes.iter().find(|known| known.name == change.name);
-        let scope = |change: &Change| known(change).map_or_else(|| of_spec(change), |known| known.pod_scope);
-        if begun.changes.iter().any(|change| change.pod_scope != scope(change)) {
+        let scopes = |restart: &Restart| -> BTreeMap<String, bool> {
+            restart.changes.iter().map(|change| (change.name.clone(), change.is_discovered)).collect()
+        };
+        if scopes(before) != scopes(begun) {
             return Err(format!("at {:?} {begun:?}", write.at));
         }
     }
@@ -572,16 +569,18 @@ fn only_selected_pods_are_deleted(ledger: &Ledger, deletion: &Deletion, grounds:
 fn only_pods_that_refer_are_deleted(ledger: &Ledger, deletion: &Deletion, grounds: &Grounds) -> bool {
     let (book, pod, spec) = (&ledger.books[grounds.book], &ledger.pods[deletion.pod], &grounds.seen.spec);
     let Some(begun) = grounds.seen.status.begun().filter(|begun| begun.request.is_none()) else { return true };
-    let is_scoped = |change: &Change| change.pod_scope == PodScope::Referring;
     let was_discovered =
         |name: &str| grounds.seen.status.sources.iter().any(|known| known.name == name && known.discovered);
     let is_left_out =
         |name: &str| was_discovered(name) && spec.discover.is_some() && !discovers(spec, name) && !names(spec, name);
-    let concerns = |change: &Change| !is_left_out(&change.name) && (!is_scoped(change) || pod.refers_to(&change.name));
+    let concerns =
+        |change: &Change| !is_left_out(&change.name) && (!change.is_discovered || pod.refers_to(&change.name));
     if !begun.changes.iter().any(concerns) {
         return false;
     }
-    let Some(start) = book.start_of(begun).filter(|_| begun.changes.iter().all(is_scoped)) else { return true };
+    let Some(start) = book.start_of(begun).filter(|_| begun.changes.iter().all(|change| change.is_discovered)) else {
+        return true;
+    };
     // The source may have been edited while the restart was pending.
     let since = begun.since().minus(A_SECOND + ledger.skew).as_second();
     let since = Moment { step: 0, ms: u64::try_from(since).unwrap_or(0) * 1000 };
@@ -631,7 +630,7 @@ fn a_discovered_source_is_forgotten_only_once_it_is_gone(ledger: &Ledger, book: 
 fn no_new_pod_is_deleted(ledger: &Ledger, deletion: &Deletion, grounds: &Grounds) -> bool {
     let (restart, pod) = (grounds.seen.status.restart.as_ref(), &ledger.pods[deletion.pod]);
     restart.is_some_and(|restart| {
-        let refers = |change: &&Change| change.pod_scope == PodScope::Selected || pod.refers_to(&change.name);
+        let refers = |change: &&Change| !change.is_discovered || pod.refers_to(&change.name);
         let of_request = restart.request.iter().map(|request| request.observed_at);
         let mut times = restart.changes.iter().filter(refers).map(|change| change.observed_at).chain(of_request);
         let by_times = grounds.by_times && times.any(|at| pod.created <= at.plus(SKEW));

@@ -43,7 +43,7 @@ fn story(seed: u64) -> (Story, Foreseen) {
     let one = PodCount::Pods(1);
     let surge = if surges { Edit::MaxSurge(Some(one)) } else { Edit::Touch };
     let before = [
-        one_of(&[Edit::Discover(true), Edit::Referring(true), Edit::Touch, Edit::Both]),
+        one_of(&[Edit::Discover(true), Edit::Touch, Edit::Both]),
         one_of(&[Edit::Canary(Some((one, 5))), Edit::Canary(None), Edit::MaxTotal(Some(PodCount::Pods(2)))]),
         one_of(&[Edit::Select(Pods::All), Edit::Select(Pods::Front), Edit::Select(Pods::NotBack)]),
         one_of(&[Edit::Evict(true), Edit::RestartUnmanaged(true), Edit::MinReady(2), Edit::Touch]),

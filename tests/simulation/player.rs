@@ -8,7 +8,7 @@ use configmonitor_operator::kube::labels::{LabelSelectorOperator, LabelSelectorR
 use configmonitor_operator::monitor::content::Kind;
 use configmonitor_operator::monitor::discover::{DiscoverSpec, ExcludedObject};
 use configmonitor_operator::monitor::source::{ObjectSpec, SourceSpec};
-use configmonitor_operator::monitor::spec::{CanarySpec, DeletionPolicy, PodScope, Spec, UnmanagedPods};
+use configmonitor_operator::monitor::spec::{CanarySpec, DeletionPolicy, Spec, UnmanagedPods};
 use simulated_cluster::cluster::Cluster;
 use simulated_cluster::content::{CONFIG_MAPS, KEYS, Source, Values, discovers, hash};
 use simulated_cluster::ledger::{End, Ledger};
@@ -321,7 +321,6 @@ impl Player<'_> {
             Edit::Source(_) | Edit::Both | Edit::OneKey(_) | Edit::Discover(_) | Edit::Exclude(_) | Edit::Beside(_) => {
                 named.write(story, spec);
             }
-            Edit::Referring(holds) => spec.pod_scope = holds.then_some(PodScope::Referring),
             Edit::QuietPeriod(seconds) => spec.quiet_period_seconds = Some(seconds),
             Edit::MaxUnavailable(most) => spec.max_unavailable = most.map(PodCount::in_spec),
             Edit::MaxTotal(most) => spec.max_unavailable_total = most.map(PodCount::in_spec),

@@ -8,7 +8,7 @@ use crate::player::Played;
 use crate::story::Move::{self, Crash, Edit as EditContent, RequestRestart, Start, Wait};
 use crate::story::{Edit, PodCount, Story, Windows};
 
-const REFERRING: Move = spec(Edit::Referring(true));
+const DISCOVER: Move = spec(Edit::Discover(true));
 
 /// The pods of an owner refer to the same ConfigMaps: those of the Deployment to `settings`, of the StatefulSet to `other`,
 /// and of the DaemonSet to both.
@@ -23,19 +23,8 @@ fn deleted(played: &Played) -> [usize; 3] {
 }
 
 #[test]
-fn only_pods_that_refer_to_the_source_are_restarted() {
-    let edit = EditContent(SETTINGS, 'b');
-    assert_eq!(deleted(&play_well(&by_owner(&[REFERRING, Wait(200), edit, Wait(5000)]))), [2, 0, 1]);
-    assert_eq!(deleted(&play_well(&by_owner(&[Wait(200), edit, Wait(5000)]))), [2, 2, 1]);
-    let other = [spec(Edit::Source(OTHER)), REFERRING, Wait(200), EditContent(OTHER, 'b'), Wait(5000)];
-    for secret in [false, true] {
-        assert_eq!(deleted(&play_well(&Story { secret, ..by_owner(&other) })), [0, 2, 1]);
-    }
-}
-
-#[test]
 fn a_request_restarts_also_the_pods_that_do_not_refer() {
-    let moves = [REFERRING, Wait(200), RequestRestart(0, 'x'), Wait(5000)];
+    let moves = [DISCOVER, Wait(200), RequestRestart(0, 'x'), Wait(5000)];
     assert_eq!(deleted(&play_well(&by_owner(&moves))), [2, 2, 1]);
 }
 
@@ -50,18 +39,15 @@ fn edited_in_the_middle(before: &[Move], edit: Move) -> Played {
 /// The process that resumes the restart reads the list again in which the pods were found.
 #[test]
 fn a_restart_goes_on_with_the_scope_that_it_began_with() {
-    let [referring, all] = [true, false].map(|holds| spec(Edit::Referring(holds)));
-    assert_eq!(deleted(&edited_in_the_middle(&[referring], all)), [2, 0, 1]);
-    assert_eq!(deleted(&edited_in_the_middle(&[all], referring)), [2, 2, 1]);
-    for sources in [Edit::Source(OTHER), Edit::Both] {
-        assert_eq!(deleted(&edited_in_the_middle(&[referring], spec(sources))), [2, 0, 1], "{sources:?}");
-    }
+    let named = spec(Edit::Beside(true));
+    assert_eq!(deleted(&edited_in_the_middle(&[DISCOVER], named)), [2, 0, 1]);
+    assert_eq!(deleted(&edited_in_the_middle(&[], DISCOVER)), [2, 2, 1]);
 }
 
 /// The DaemonSet's pod refers to both.
 #[test]
 fn of_two_sources_the_pods_of_the_one_that_has_changed_are_restarted() {
-    let both = |moves: &[Move]| Story { both: 1, ..by_owner(&[&[REFERRING, Wait(200)], moves].concat()) };
+    let both = |moves: &[Move]| by_owner(&[&[DISCOVER, Wait(200)], moves].concat());
     let other = EditContent(OTHER, 'b');
     assert_eq!(deleted(&play_well(&both(&[other, Wait(5000)]))), [0, 2, 1]);
     let held = [spec(Edit::Windows(Windows::FarAway)), Wait(200), EditContent(SETTINGS, 'b'), Wait(5000), other];
@@ -75,7 +61,7 @@ fn of_two_sources_the_pods_of_the_one_that_has_changed_are_restarted() {
 fn a_pod_that_is_handed_over_and_refers_to_nothing_holds_up_no_restart() {
     let surge = spec(Edit::MaxSurge(Some(PodCount::Pods(1))));
     let moves =
-        [surge, Wait(200), EditContent(SETTINGS, 'b'), Wait(1000), REFERRING, EditContent(SETTINGS, 'c'), Wait(60_000)];
+        [surge, Wait(200), EditContent(SETTINGS, 'b'), Wait(1000), DISCOVER, EditContent(SETTINGS, 'c'), Wait(60_000)];
     for seed in 0..10 {
         let story = story(&moves);
         let pace = Pace { readiness: 5000, ..story.pace };
@@ -84,8 +70,6 @@ fn a_pod_that_is_handed_over_and_refers_to_nothing_holds_up_no_restart() {
         play_well(&story);
     }
 }
-
-const DISCOVER: Move = spec(Edit::Discover(true));
 
 #[test]
 fn the_sources_are_read_from_the_pods_and_a_change_restarts_those_that_refer() {

@@ -168,8 +168,6 @@ pub(crate) enum Edit {
     Source(&'static str),
     Both,
     OneKey(bool),
-    /// Whether only the pods that refer to a source are concerned.
-    Referring(bool),
     /// Whether the sources are read from the pods.
     Discover(bool),
     /// Whether the second ConfigMap is excluded from those.
@@ -494,8 +492,7 @@ impl Author {
         }
         moves.extend(self.each_if(self.story.leads).map(|monitor| Move::Spec(monitor, self.last())));
         for monitor in self.each_if(self.story.references != References::Both) {
-            moves.push(Move::Spec(monitor, Edit::Referring(self.one_of(&[true, true, false]))));
-            moves.push(Move::Spec(monitor, Edit::Discover(self.rng.bool())));
+            moves.push(Move::Spec(monitor, Edit::Discover(self.one_of(&[true, true, false]))));
             moves.push(Move::Spec(monitor, Edit::Beside(self.one_of(&[false, false, true]))));
         }
         let count = self.rng.usize(1..50);
@@ -556,10 +553,9 @@ impl Author {
             return self.about_the_last();
         }
         if self.story.references != References::Both && self.rng.u8(..20) == 0 {
-            let edit = match self.rng.u8(..4) {
-                0 => Edit::Referring(self.rng.bool()),
-                1 => Edit::Discover(self.rng.bool()),
-                2 => Edit::Beside(self.rng.bool()),
+            let edit = match self.rng.u8(..3) {
+                0 => Edit::Discover(self.rng.bool()),
+                1 => Edit::Beside(self.rng.bool()),
                 _ => Edit::Exclude(self.rng.bool()),
             };
             return Move::Spec(self.monitor(), edit);

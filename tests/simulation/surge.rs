@@ -233,7 +233,7 @@ fn a_pod_that_is_in_no_list_of_the_restart_is_not_held_for_it() {
         Move::RequestRestart(0, 'x'),
         Move::Until(Second, RequestKind::GetConfigMap, 3),
     ];
-    let taken_over = [Scale(0, 1), EditContent(SETTINGS, 'c'), Wait(1000), spec(Edit::Referring(true)), RollOut];
+    let taken_over = [Scale(0, 1), EditContent(SETTINGS, 'c'), Wait(1000), RollOut];
     let last = [EditContent(SETTINGS, 'b'), spec(Edit::QuietPeriod(3))];
     let moves = [&begun[..], &taken_over, &last].concat();
     let pace = Pace { creation: 0, readiness: 300, termination: 3000 };

@@ -1,6 +1,6 @@
 //! The requests for the lists of pods that say which pods a restart replaces.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -103,17 +103,17 @@ impl Planner<'_> {
             let list = (listing.version.clone(), listed);
             self.snapshots.record(content, policy.selector.to_query(), came, list);
         }
-        let suspects = Suspects::of(restart, &lists, &listing.referrers);
+        let suspects = Suspects::of(restart, &lists, (scope, &listing.referrers));
         let plan = self.plan(&suspects, policy.selector.to_query(), &listing.pods);
         Ok((plan, listing, interest))
     }
 
     /// Makes the plan of a restart again, from the lists that say which pods it replaces. Once the API server has
     /// forgotten a list, after minutes, creation times decide.
-    pub(super) async fn recall(mut self, restart: &Restart, begun: &Begun) -> Result<Plan, Error> {
+    pub(super) async fn recall(mut self, scope: Scope, restart: &Restart, begun: &Begun) -> Result<Plan, Error> {
         let (context, policy) = (self.context, self.policy);
         let selection = Selection { labels: Some(begun.pod_selector.clone()), ..selected(policy) };
-        let (scope, mut referrers) = (Scope::of(&restart.changes, &BTreeSet::new()), Referrers::default());
+        let mut referrers = Referrers::default();
         let mut take = |WholePod { pod, spec, .. }: WholePod| {
             referrers.see(&scope, &pod.uid, spec.as_deref());
             Arc::new(pod)
@@ -136,7 +136,7 @@ impl Planner<'_> {
             },
         };
         info!(pods = begun.pods, "restart resumed");
-        let suspects = Suspects::of(restart, &lists, &Arc::new(referrers));
+        let suspects = Suspects::of(restart, &lists, (&scope, &Arc::new(referrers)));
         Ok(self.plan(&suspects, begun.pod_selector.clone(), &pods))
     }
 

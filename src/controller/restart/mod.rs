@@ -107,15 +107,13 @@ impl Restarts {
     pub(crate) async fn begin(&mut self, mut step: Step<'_>, mut restart: Restart) -> Result<Requeue, Error> {
         self.hold();
         let (context, policy) = (step.context, step.policy);
-        let scope_of = |change: &Change| step.status.scope_of(policy.pod_scope, change);
-        restart.changes.iter_mut().for_each(|change| change.pod_scope = scope_of(change));
         // A failed canary has a restart, of which a request makes another one.
         step.status.supersede(restart.clone(), context.client.server_now());
         let came = step.memory.content_came();
         let content = (step.status.desired(), restart.observed_at());
         let planner = Planner { context, policy, snapshots: &mut self.snapshots };
         let missing = step.memory.missing_discovered();
-        let scope = Scope::of(&restart.changes, &missing);
+        let scope = Scope { missing: missing.clone(), ..Scope::of(&step.status) };
         let lists = planner.begin(&mut restart, &scope, content, came).await;
         step.status.restart = Some(Box::new(restart.clone()));
         let (plan, listing, interest) = match lists {
@@ -206,7 +204,7 @@ impl Restarts {
             Some(watched) => watched,
             None => {
                 let planner = Planner { context, policy, snapshots: &mut self.snapshots };
-                let plan = planner.recall(restart, begun).await?;
+                let plan = planner.recall(Scope::of(&step.status), restart, begun).await?;
                 let own_pod = context.shared.settings.own_pod.clone();
                 let is_own = self.begun_at == Some(begun.started_at);
                 Watched::new(Machine::recall(policy, plan, restart, begun, own_pod, is_own))

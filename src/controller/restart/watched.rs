@@ -155,7 +155,7 @@ impl Watched {
 
     /// Returns the sources of which a pass must know which pods refer to them.
     pub(super) fn scope(&self) -> Scope {
-        Scope::of(&[], &self.missing)
+        Scope { missing: self.missing.clone(), ..Scope::default() }
     }
 
     /// Takes a list, from which a watch may continue.

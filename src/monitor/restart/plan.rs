@@ -13,8 +13,8 @@ use crate::kube::references::References;
 use crate::kube::{ResourceVersion, ServerTime, Uid};
 use crate::monitor::pod::Pod;
 use crate::monitor::source::SourceName;
-use crate::monitor::spec::{PodScope, Policy, UnmanagedPods};
-use crate::monitor::status::{Change, Request, Restart};
+use crate::monitor::spec::{Policy, UnmanagedPods};
+use crate::monitor::status::{Change, Request, Restart, Status};
 
 /// The pods that one restart replaces, which never change, and the owners of all selected pods. The owners are counted
 /// when the restart begins and after an edit of the selector.
@@ -53,9 +53,9 @@ pub(crate) struct Suspects {
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Scope {
     /// Those whose change concerns only the pods that refer to them.
-    changed: BTreeSet<SourceName>,
+    pub(crate) changed: BTreeSet<SourceName>,
     /// Those that do not exist. Pods that cannot start without them are not deleted.
-    missing: BTreeSet<SourceName>,
+    pub(crate) missing: BTreeSet<SourceName>,
 }
 
 /// The pods that refer to the sources of a scope.
@@ -67,9 +67,11 @@ pub(crate) struct Referrers {
 }
 
 impl Scope {
-    pub(crate) fn of(changes: &[Change], missing: &BTreeSet<SourceName>) -> Self {
-        let changed = changes.iter().filter(|change| change.pod_scope == PodScope::Referring);
-        Self { changed: changed.map(|change| change.source.clone()).collect(), missing: missing.clone() }
+    /// Returns the sources of the restart in a status.
+    pub(crate) fn of(status: &Status) -> Self {
+        let changes = status.restart.iter().flat_map(|restart| &restart.changes);
+        let changed = changes.map(|change| &change.source).filter(|source| status.is_discovered(source));
+        Self { changed: changed.cloned().collect(), missing: BTreeSet::new() }
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -187,15 +189,14 @@ impl Suspects {
     pub(crate) fn of(
         restart: &Restart,
         lists: &HashMap<ResourceVersion, Option<Arc<Snapshot>>>,
-        referrers: &Arc<Referrers>,
+        (scope, referrers): (&Scope, &Arc<Referrers>),
     ) -> Vec<Self> {
         let list = |version: Option<&ResourceVersion>| version.and_then(|version| lists.get(version)?.clone());
         let of_change = |change: &Change| Self {
             observed_at: change.observed_at,
             listed: list(change.pods_resource_version.as_ref()),
             left: change.revert.then(|| (change.since, list(change.since_pods_resource_version.as_ref()))),
-            referring_to: (change.pod_scope == PodScope::Referring)
-                .then(|| (change.source.clone(), Arc::clone(referrers))),
+            referring_to: scope.changed.get(&change.source).map(|source| (source.clone(), Arc::clone(referrers))),
         };
         let of_request = |request: &Request| Self {
             observed_at: request.observed_at,

@@ -11,7 +11,7 @@ use std::time::Duration;
 use serde_json::value::RawValue;
 
 use super::canary::CanarySight;
-use super::plan::{Exempt, Plan, Snapshot, Suspects};
+use super::plan::{Exempt, Plan, Scope, Snapshot, Suspects};
 use super::seen::View;
 use super::standing::{CanaryStanding, Move, OwnerState, OwnerStates, Sight, Standing, Undeleted};
 use super::surge::Deployments;
@@ -20,7 +20,7 @@ use crate::kube::{ServerTime, Uid};
 use crate::monitor::content::Kind;
 use crate::monitor::pod::{HandedOver, Pod};
 use crate::monitor::source::SourceName;
-use crate::monitor::spec::{CanaryPolicy, PodCount, PodScope, Policy};
+use crate::monitor::spec::{CanaryPolicy, PodCount, Policy};
 use crate::monitor::status::{Canary, CanaryState, Change, Restart};
 
 /// The second in which the new content was first read. Pods are older by default.
@@ -57,7 +57,6 @@ pub(super) fn change() -> Change {
         since: server(READ),
         since_pods_resource_version: Some("6".into()),
         revert: false,
-        pod_scope: PodScope::Selected,
     }
 }
 
@@ -117,7 +116,7 @@ struct Lists {
 fn planned(policy: &Policy, restart: &Restart, lists: &Lists, pods: &[Pod], own_pod: Option<&Uid>) -> Plan {
     let Lists { listed, since } = lists.clone();
     let lists = HashMap::from([("7".into(), listed), ("6".into(), since)]);
-    Plan::new(policy, &Suspects::of(restart, &lists, &Arc::default()), query(), pods, own_pod)
+    Plan::new(policy, &Suspects::of(restart, &lists, (&Scope::default(), &Arc::default())), query(), pods, own_pod)
 }
 
 /// Lists the pods created before the content was read, or in the second after that.

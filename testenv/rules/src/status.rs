@@ -4,7 +4,6 @@
 use std::collections::BTreeMap;
 
 use configmonitor_operator::kube::ServerTime;
-use configmonitor_operator::monitor::spec::PodScope;
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -87,8 +86,9 @@ pub struct Change {
     pub since_pods_resource_version: Option<String>,
     #[serde(default)]
     pub revert: bool,
-    #[serde(default)]
-    pub pod_scope: PodScope,
+    /// Whether it concerns only the pods that refer to the source.
+    #[serde(skip)]
+    pub is_discovered: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Deserialize)]
@@ -135,6 +135,8 @@ impl From<Stored> for Status {
         let Stored { source, sources, pods, mut restart, .. } = stored;
         if let Some(restart) = &mut restart {
             restart.sources = sources.iter().filter_map(|known| restart.content_of(known)).collect();
+            let is_discovered = |change: &Change| sources.iter().any(|known| known.discovered && known.is_of(change));
+            restart.changes.iter_mut().for_each(|change| change.is_discovered = is_discovered(change));
         }
         let Stored { last_handled_restart_request, history, conditions, rest, .. } = stored;
         Self { source, sources, pods, restart, last_handled_restart_request, history, conditions, rest }

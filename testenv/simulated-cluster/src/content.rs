@@ -6,7 +6,7 @@ use std::sync::Mutex;
 use configmonitor_operator::kube::objects::DataObject;
 use configmonitor_operator::monitor::content::{ContentHash, Kind};
 use configmonitor_operator::monitor::discover::DiscoverSpec;
-use configmonitor_operator::monitor::spec::{PodScope, Spec};
+use configmonitor_operator::monitor::spec::Spec;
 use rules::status::{ABSENT, Status};
 
 use crate::NAMESPACE;
@@ -63,12 +63,8 @@ impl Stored {
     }
 }
 
-/// Returns whether a change of this ConfigMap concerns only the pods that refer to it.
-pub fn is_referring(spec: &Spec, config_map: &str) -> bool {
-    discovers(spec, config_map) || spec.pod_scope == Some(PodScope::Referring)
-}
-
-/// Returns whether a ConfigMap is a source if a pod refers to it, and not otherwise.
+/// Returns whether a ConfigMap is a source if a pod refers to it, and not otherwise, so that a change of it concerns only
+/// such pods.
 pub fn discovers(spec: &Spec, config_map: &str) -> bool {
     let excludes = |discover: &DiscoverSpec| discover.exclude.iter().any(|excluded| &*excluded.name == config_map);
     spec.discover.as_ref().is_some_and(|discover| !excludes(discover)) && !names(spec, config_map)

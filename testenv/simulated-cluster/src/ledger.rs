@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use configmonitor_operator::kube::ServerTime;
 use configmonitor_operator::monitor::selector::Selector;
-use configmonitor_operator::monitor::spec::{PodScope, Spec, UnmanagedPods};
+use configmonitor_operator::monitor::spec::{Spec, UnmanagedPods};
 use rules::budget::is_everything;
 use rules::pod::Readiness;
 use rules::status::{ABSENT, Change, Request, Restart, Status};
@@ -17,7 +17,7 @@ use serde::de::Error;
 use serde::{Deserialize, Deserializer};
 use tokio::task;
 
-use crate::content::{CONFIG_MAPS, Content, Data, Keys, Source, Stored, discovers, hash, is_referring};
+use crate::content::{CONFIG_MAPS, Content, Data, Keys, Source, Stored, discovers, hash};
 use crate::store::{Labels, Selection};
 
 /// The tolerance for clock skew where creation times decide.
@@ -1050,7 +1050,7 @@ impl Ledger {
             let listed = version.filter(|version| is_known(version)).and_then(|version| self.list(version));
             listed.is_none_or(|listed| pod.born < listed && selection.matches(pod.labels_at(listed)))
         };
-        let refers = |change: &Change| change.pod_scope == PodScope::Selected || pod.refers_to(&change.name);
+        let refers = |change: &Change| !change.is_discovered || pod.refers_to(&change.name);
         let of_change = |change: &Change| refers(change) && is_listed(change.pods_resource_version.as_ref());
         restart.changes.iter().any(of_change)
             || restart.request.iter().any(|request| is_listed(request.pods_resource_version.as_ref()))
@@ -1459,15 +1459,15 @@ impl PodRecord {
     /// Returns what of a source matters to the pod by this spec; none if nothing does.
     pub fn its_part(&self, spec: &Spec, source: Source) -> Option<Source> {
         // A spec says itself which keys of what it names count.
-        source.limited_to(|name| match is_referring(spec, name) {
-            true => self.keys_of(name).map(|keys| if discovers(spec, name) { keys } else { Keys::Both }),
+        source.limited_to(|name| match discovers(spec, name) {
+            true => self.keys_of(name),
             false => Some(Keys::Both),
         })
     }
 
     /// Returns whether a change of one of the sources may restart the pod, by the scope of this spec.
     pub fn is_in_scope(&self, spec: &Spec) -> bool {
-        let concerns = |config_map: &str| !is_referring(spec, config_map) || self.refers_to(config_map);
+        let concerns = |config_map: &str| !discovers(spec, config_map) || self.refers_to(config_map);
         Source::of(spec).is_none_or(|source| source.config_maps().any(concerns))
     }
 
@@ -1719,7 +1719,7 @@ impl Write {
                 };
                 let known = before.and_then(|before| before.changes.iter().find(is_it));
                 let own = known.and_then(|change| ledger.list(change.pods_resource_version.as_ref()?));
-                let referring_to = is_referring(&self.spec, &name).then(|| vec![name]);
+                let referring_to = discovers(&self.spec, &name).then(|| vec![name]);
                 Part { list: own.unwrap_or(list), oldest, newest: None, referring_to }
             };
             // Nothing is recorded of what went back.
@@ -1742,8 +1742,8 @@ impl Write {
         let list = |version: Option<&String>| version.and_then(|version| ledger.list(version)).unwrap_or(last);
         let newest = |observed_at: ServerTime| self.by_times.then(|| observed_at.plus(SKEW));
         let is_scoped = |change: &Change| match restart.has_begun() {
-            true => change.pod_scope == PodScope::Referring,
-            false => is_referring(&self.spec, &change.name),
+            true => change.is_discovered,
+            false => discovers(&self.spec, &change.name),
         };
         let of_change = |change: &Change| Part {
             list: list(change.pods_resource_version.as_ref()),

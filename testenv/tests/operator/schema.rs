@@ -9,7 +9,7 @@ use configmonitor_operator::monitor::content::ContentHash;
 use configmonitor_operator::monitor::content::Kind;
 use configmonitor_operator::monitor::discover::{DiscoverSpec, ExcludedObject};
 use configmonitor_operator::monitor::source::{ObjectSpec, SourceName, SourceSpec};
-use configmonitor_operator::monitor::spec::{CanarySpec, DeletionPolicy, IntOrString, PodScope, Spec, UnmanagedPods};
+use configmonitor_operator::monitor::spec::{CanarySpec, DeletionPolicy, IntOrString, Spec, UnmanagedPods};
 use configmonitor_operator::monitor::status::{
     Begun, Canary, CanaryState, Change, Condition, Entry, Outcome, Request, Restart, SourceStatus, Status,
 };
@@ -46,7 +46,6 @@ fn spec() -> Spec {
             operator: LabelSelectorOperator::NotIn,
             values: vec!["back".to_owned(), String::new()],
         }],
-        pod_scope: Some(PodScope::Referring),
         quiet_period_seconds: Some(1),
         progress_deadline_seconds: Some(2),
         grace_period_seconds: NonZeroU32::new(4),
@@ -106,7 +105,6 @@ fn statuses() -> [Status; 2] {
                     since: at,
                     since_pods_resource_version: Some("6".into()),
                     revert: true,
-                    pod_scope: PodScope::Referring,
                 }],
                 request: Some(Request {
                     value: "now".into(),

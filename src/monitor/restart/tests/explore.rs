@@ -24,7 +24,7 @@ use crate::monitor::restart::standing::{OwnerQuery, OwnerState, OwnerStates};
 use crate::monitor::restart::surge::DeploymentState;
 use crate::monitor::restart::wave::{Attempt, Means, Reply, Wave};
 use crate::monitor::source::SourceName;
-use crate::monitor::spec::{PodScope, Policy};
+use crate::monitor::spec::Policy;
 use crate::monitor::status::{Begun, CanaryState, Change, Restart, Why};
 
 /// The most questions in a course. A smooth one takes fewer than 100.
@@ -69,7 +69,7 @@ const OF_SECOND: [usize; 2] = [0, 1];
 struct About {
     policy: Policy,
     restart: Restart,
-    referrers: Arc<Referrers>,
+    referrers: (Scope, Arc<Referrers>),
     /// The second source, if there are two.
     second: Option<SourceName>,
 }
@@ -97,14 +97,15 @@ fn failed(cause: Cause) -> Error {
 
 impl About {
     fn one(policy: Policy) -> Self {
-        Self { policy, restart: restart_of(change()), referrers: Arc::default(), second: None }
+        Self { policy, restart: restart_of(change()), referrers: Default::default(), second: None }
     }
 
     fn two(policy: Policy) -> Self {
         let [first, second] = ["a", "b"].map(|name| SourceName { kind: Kind::ConfigMap, name: name.into() });
-        let of = |source: &SourceName| Change { source: source.clone(), pod_scope: PodScope::Referring, ..change() };
+        let of = |source: &SourceName| Change { source: source.clone(), ..change() };
         let changes = vec![of(&first), of(&second)];
-        let (scope, mut referrers) = (Scope::of(&changes, &BTreeSet::new()), Referrers::default());
+        let scope = Scope { changed: [first.clone(), second.clone()].into(), ..Scope::default() };
+        let mut referrers = Referrers::default();
         for pod in World::new().pods() {
             let number = number(&pod);
             let refers = [(&first, number != 1), (&second, OF_SECOND.contains(&number))];
@@ -115,13 +116,14 @@ impl About {
             referrers.see(&scope, &pod.uid, Some(&RawValue::from_string(spec).unwrap()));
         }
         let restart = Restart { changes, ..Restart::default() };
-        Self { policy, restart, referrers: Arc::new(referrers), second: Some(second) }
+        Self { policy, restart, referrers: (scope, Arc::new(referrers)), second: Some(second) }
     }
 
     fn plan(&self) -> Plan {
         let pods: Vec<Pod> = World::new().pods().iter().map(|pod| (**pod).clone()).collect();
         let listed = Some(Arc::new(pods.iter().map(|pod| pod.uid.clone()).collect()));
-        let suspects = Suspects::of(&self.restart, &HashMap::from([("7".into(), listed)]), &self.referrers);
+        let (scope, referrers) = &self.referrers;
+        let suspects = Suspects::of(&self.restart, &HashMap::from([("7".into(), listed)]), (scope, referrers));
         Plan::new(&self.policy, &suspects, self.policy.selector.to_query(), &pods, None)
     }
 }
