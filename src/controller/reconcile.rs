@@ -87,7 +87,7 @@ impl Reconciler {
             return Ok(true);
         }
         self.memory.awaits_pods = latest.awaits_pods;
-        let known = status.sources.iter().filter(|known| known.discovered).map(|known| (&known.name, &known.keys));
+        let known = status.sources.iter().filter(|known| known.discovered).map(|known| &known.name);
         match &latest.found {
             // The keeper may have read another selector than the index.
             Some(Ok(found)) if *found.selector == policy.selector.to_query() => {

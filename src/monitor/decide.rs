@@ -13,8 +13,6 @@ use crate::kube::{ResourceVersion, ServerTime};
 
 /// Further changes extend a quiet period, but to no more than this many times its length.
 const MAX_QUIET_PERIODS: u32 = 10;
-/// The maximum number of sources that a status keeps although the spec no longer names them.
-pub(super) const MAX_FORMER: usize = 31;
 /// How long a discovered source to which no pod refers is remembered: when pods come again, an edit meanwhile must show.
 const REMEMBERED_FOR: Duration = Duration::from_secs(24 * 3600);
 
@@ -314,8 +312,7 @@ pub fn observe(
 ) -> Result<Observed, UnknownHash> {
     let mut next = status.clone();
     next.source = Some(policy.source());
-    leave_out(policy, &mut next, moment.server_now);
-    forget_sources(policy, look, &mut next);
+    forget(policy, &mut next, moment.server_now);
     let mut known = quiet.filter(|quiet| quiet.is_about(status)).cloned();
     let of_keys = take_keys(policy, look, &mut next, known.as_mut())?;
     let baseline = of_keys.max(record_sources(policy, look, &mut next));
@@ -514,23 +511,17 @@ fn go_on(next: &mut Status) -> (Finding, Option<Quiet>) {
     (Finding::Undone, None)
 }
 
-/// Leaves out the discovered sources that the spec now excludes, also of the restart.
-fn leave_out(policy: &Policy, status: &mut Status, now: ServerTime) {
+/// Forgets what the spec no longer names or discovers. A restart that is about it ends; one for what is left is pending.
+fn forget(policy: &Policy, status: &mut Status, now: ServerTime) {
     let is_source =
         |name: &SourceName| policy.unwatched.contains(name) || policy.sources.iter().any(|source| source.name == *name);
-    let is_left_out = |known: &SourceStatus| known.discovered && !is_source(&known.name);
-    let left_out = status.sources.iter().filter(|known| is_left_out(known)).map(|known| known.name.clone());
-    let left_out: BTreeSet<SourceName> = left_out.collect();
-    status.sources.retain(|known| !left_out.contains(&known.name));
-    let Some(restart) = status
-        .restart
-        .as_deref()
-        .filter(|restart| restart.changes.iter().any(|change| left_out.contains(&change.source)))
-    else {
-        return;
-    };
+    status.sources.retain(|known| is_source(&known.name));
+    let Some(restart) = status.restart.as_deref() else { return };
     let mut next = Restart { begun: None, ..restart.clone() };
-    next.changes.retain(|change| !left_out.contains(&change.source));
+    next.changes.retain(|change| is_source(&change.source));
+    if next.changes.len() == restart.changes.len() {
+        return;
+    }
     next.request.iter_mut().for_each(|request| request.taken_over |= restart.begun.is_some());
     let is_over = next.changes.is_empty() && next.request.is_none();
     status.supersede(next, now);
@@ -560,15 +551,6 @@ pub(crate) fn forgets_after(status: &Status, now: ServerTime) -> Option<Duration
     // A step has judged what is over already.
     let left = since.filter_map(|since| REMEMBERED_FOR.checked_sub(now.since(since)));
     left.filter(|left| !left.is_zero()).min().map(|left| left + A_SECOND)
-}
-
-/// Forgets the sources that the spec no longer names, but not before all sources of the spec exist: a misspelt name must
-/// lose nothing. A restart stays about their changes.
-fn forget_sources(policy: &Policy, look: &Look, status: &mut Status) {
-    let is_named = |name: &SourceName| policy.sources.iter().any(|source| source.name == *name);
-    if look.is_whole(policy) {
-        status.sources.retain(|known| is_named(&known.name) || policy.unwatched.contains(&known.name));
-    }
 }
 
 /// Goes over to the keys of the spec. Content that is the same under the recorded keys is the same under these: the first
@@ -621,8 +603,7 @@ fn has_others(keys: &Keys, of: &Keys) -> bool {
     }
 }
 
-/// Records the existing sources, and the first content of each source that had none. Returns of which there was one. That
-/// of a source which is named again is what its restart goes on with.
+/// Records the existing sources, and the first content of each source that had none. Returns of which there was one.
 fn record_sources(policy: &Policy, look: &Look, status: &mut Status) -> Option<Basis> {
     let mut known = std::mem::take(&mut status.sources);
     let mut basis = None;
@@ -637,39 +618,16 @@ fn record_sources(policy: &Policy, look: &Look, status: &mut Status) -> Option<B
         let mut entry = place.map_or_else(new, |place| known.remove(place));
         if is_about(&entry, source)
             && let Some(content) = content
+            && entry.hash.is_none()
         {
-            let mut changes = status.restart.iter_mut().flat_map(|restart| &mut restart.changes);
-            match changes.find(|change| change.source == *name) {
-                Some(change) if place.is_none() => {
-                    basis = basis.max(Some(Basis::from(source)));
-                    change.hash.clone_from(&content.hash);
-                }
-                None if entry.hash.is_none() => {
-                    basis = basis.max(Some(Basis::from(source)));
-                    entry.hash = Some(content.hash.clone());
-                }
-                Some(_) | None => {}
-            }
+            basis = basis.max(Some(Basis::from(source)));
+            entry.hash = Some(content.hash.clone());
         }
         status.sources.push(entry);
     }
-    let (mut unwatched, known) = known.into_iter().partition(|known| policy.unwatched.contains(&known.name));
-    status.sources.append(&mut unwatched);
-    forget_later(known, status);
+    // Those that may not be watched.
+    status.sources.append(&mut known);
     basis
-}
-
-/// Keeps the sources to be forgotten once all sources of the spec exist: as many as fit into a status, and those first
-/// that a restart is about.
-fn forget_later(mut known: Vec<SourceStatus>, status: &mut Status) {
-    let Status { sources, restart, .. } = status;
-    let is_changed = |name: &SourceName| restart.as_ref().is_some_and(|restart| restart.change(name).is_some());
-    known.retain(|known| known.hash.is_some() || is_changed(&known.name));
-    known.sort_by_key(|known| !is_changed(&known.name));
-    known.truncate(MAX_FORMER);
-    // What the restart is about changes, and the order must not.
-    known.sort_by(|one, other| one.name.cmp(&other.name));
-    sources.append(&mut known);
 }
 
 fn is_about(known: &SourceStatus, source: &Source) -> bool {
@@ -724,8 +682,7 @@ fn following(status: &Status, restart: &Restart, quiet: &Quiet, left: ServerTime
     let has_begun = restart.begun.is_some();
     let has_differed = |name: &SourceName| quiet.differed.as_ref().is_none_or(|(_, sources)| sources.contains(name));
     let (contents, observed_at) = &quiet.content;
-    let is_named = |change: &&Change| contents.get(&change.source).is_some();
-    let stays = |change: &&Change| !is_named(change) || !has_differed(&change.source);
+    let stays = |change: &&Change| !has_differed(&change.source);
     let mut changes: Vec<Change> = restart.changes.iter().filter(stays).cloned().collect();
     for (name, hash) in contents.iter().filter(|(name, _)| has_differed(name)) {
         let revert = status.hash_of(name).map_or(Ok(false), |recorded| recorded.is(hash))?;
@@ -747,13 +704,6 @@ fn following(status: &Status, restart: &Restart, quiet: &Quiet, left: ServerTime
             revert,
         });
     }
-    // Of those that the spec no longer names, the oldest go if a status has no room for them.
-    let mut former = changes.iter().filter(|change| !is_named(change)).count();
-    changes.retain(|change| {
-        let is_too_old = former > MAX_FORMER && !is_named(&change);
-        former -= usize::from(is_too_old);
-        !is_too_old
-    });
     // The request of a restart that has begun is for all pods, so the next restart takes it over.
     let request = restart.request.clone().filter(|request| has_begun || request.taken_over);
     Ok(Restart { changes, request: request.map(|request| Request { taken_over: true, ..request }), begun: None })

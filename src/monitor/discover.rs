@@ -8,10 +8,9 @@ use serde_json::value::RawValue;
 
 use super::content::Kind;
 use super::restart::plan::{exempt_by, references};
-use super::source::{Keys, Origin, Source, SourceName};
+use super::source::{Origin, Source, SourceName};
 use super::spec::{Policy, UnmanagedPods};
 use crate::kube::names::is_dns_subdomain;
-use crate::kube::references::Referred;
 use crate::kube::{ServerTime, Uid};
 use crate::monitor::pod::Pod;
 
@@ -19,9 +18,6 @@ use crate::monitor::pod::Pod;
 pub(crate) const MAX_SOURCES: usize = 128;
 /// The maximum number of objects of a kind that are known for a selector. `exclude` may leave most of them out.
 const MAX_FOUND: usize = 256;
-/// The maximum number of keys of a discovered source, and of their bytes. If pods refer to more, all keys count.
-const MAX_KEYS: usize = 64;
-const MAX_KEY_BYTES: usize = 256;
 
 /// Which objects to discover, as written.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -71,18 +67,10 @@ pub(crate) struct Found {
 struct By {
     /// When the first of them was created. One that comes later takes no place from it.
     since: ServerTime,
-    managed: Option<Use>,
-    /// Those that restarts leave alone unless `unmanagedPods` is `Delete`.
-    unmanaged: Option<Use>,
-}
-
-/// What some pods need of an object.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Use {
     /// Whether all of them start without it.
-    is_optional: bool,
-    /// The keys that any of them reads, in lines: there may be many objects. `None`: all.
-    keys: Option<Box<str>>,
+    managed: Option<bool>,
+    /// The same of those that restarts leave alone unless `unmanagedPods` is `Delete`.
+    unmanaged: Option<bool>,
 }
 
 impl From<DiscoverSpec> for Discover {
@@ -101,53 +89,15 @@ impl Discover {
 }
 
 impl By {
-    /// Returns what those pods need that a restart may replace.
-    fn of_those(&self, unmanaged: UnmanagedPods) -> impl Iterator<Item = &Use> {
-        let of_unmanaged = self.unmanaged.as_ref().filter(|_| unmanaged == UnmanagedPods::Delete);
-        self.managed.iter().chain(of_unmanaged)
+    /// Returns whether those pods start without the object that a restart may replace; `None` without such a pod.
+    fn is_optional(&self, unmanaged: UnmanagedPods) -> Option<bool> {
+        let of_unmanaged = self.unmanaged.filter(|_| unmanaged == UnmanagedPods::Delete);
+        self.managed.into_iter().chain(of_unmanaged).reduce(|one, other| one && other)
     }
 
-    fn by(&self, unmanaged: UnmanagedPods) -> Option<Use> {
-        self.of_those(unmanaged).cloned().reduce(|one, other| one.and(&other))
+    fn of(&mut self, is_managed: bool) -> &mut Option<bool> {
+        if is_managed { &mut self.managed } else { &mut self.unmanaged }
     }
-
-    fn of(&self, is_managed: bool) -> Option<&Use> {
-        if is_managed { self.managed.as_ref() } else { self.unmanaged.as_ref() }
-    }
-}
-
-impl Use {
-    fn of(referred: &Referred<'_>) -> Self {
-        let keys = referred.keys.as_ref().and_then(|keys| in_lines(keys.iter().copied().collect()));
-        Self { is_optional: referred.is_optional, keys }
-    }
-
-    /// Returns whether this already says what a reference does.
-    fn covers(&self, referred: &Referred<'_>) -> bool {
-        let has_keys = match (&self.keys, &referred.keys) {
-            (None, _) => true,
-            (Some(_), None) => false,
-            (Some(keys), Some(read)) => read.iter().all(|key| keys.lines().any(|its| its == *key)),
-        };
-        has_keys && (!self.is_optional || referred.is_optional)
-    }
-
-    fn and(&self, other: &Self) -> Self {
-        let both = self.keys.as_deref().zip(other.keys.as_deref());
-        let keys = both.and_then(|(one, other)| in_lines(one.lines().chain(other.lines()).collect()));
-        Self { is_optional: self.is_optional && other.is_optional, keys }
-    }
-
-    fn keys(&self) -> Keys {
-        self.keys.as_ref().map(|keys| keys.lines().map(str::to_owned).collect())
-    }
-}
-
-/// Returns `None` if there are too many keys.
-fn in_lines(keys: BTreeSet<&str>) -> Option<Box<str>> {
-    let bytes: usize = keys.iter().map(|key| key.len()).sum();
-    let are_few = keys.len() <= MAX_KEYS && bytes <= MAX_KEY_BYTES;
-    are_few.then(|| keys.into_iter().collect::<Vec<_>>().join("\n").into())
 }
 
 impl Found {
@@ -176,17 +126,14 @@ impl Found {
             }
             let Some(object) = SourceName::referred(&referred) else { continue };
             let before = found.objects.get(&object);
-            let known = before.and_then(|by| by.of(is_managed));
-            let is_older = before.is_some_and(|by| by.since <= pod.created);
-            if is_older && known.is_some_and(|known| known.covers(&referred)) {
-                continue;
-            }
-            let new = Use::of(&referred);
-            let both = known.map(|known| known.and(&new));
             let unknown = By { since: pod.created, managed: None, unmanaged: None };
             let mut by = before.cloned().unwrap_or(unknown);
             by.since = by.since.min(pod.created);
-            *(if is_managed { &mut by.managed } else { &mut by.unmanaged }) = both.or(Some(new));
+            let is_optional = by.of(is_managed);
+            *is_optional = Some(referred.is_optional && is_optional.unwrap_or(true));
+            if before == Some(&by) {
+                continue;
+            }
             // What older pods refer to keeps its place.
             let of_its_kind = || found.objects.iter().filter(|(known, _)| known.kind == object.kind);
             let is_full = before.is_none() && of_its_kind().count() >= MAX_FOUND;
@@ -229,7 +176,7 @@ impl Policy {
         };
         let by = |object: &SourceName| {
             let by = found.objects.get(object)?;
-            by.of_those(self.unmanaged_pods).next().map(|_| by.since)
+            by.is_optional(self.unmanaged_pods).map(|_| by.since)
         };
         let known: BTreeSet<&SourceName> = known.into_iter().filter(|object| accepts(object)).collect();
         // Pods may refer to what had no room.
@@ -253,29 +200,23 @@ impl Policy {
         self.sources.len() + found.objects.len() > MAX_SOURCES && self.discovered(found, known).1.is_some()
     }
 
-    /// Adds the sources that are read from pods. Those in the status have these keys unless pods refer to them. Secrets are
-    /// left as they are if they may not be watched.
+    /// Adds the sources that are read from pods, and those that are `known`, from the status. Secrets are left as they are if
+    /// they may not be watched.
     pub(crate) fn discover<'a>(
         &mut self,
         found: &'a Found,
-        known: impl IntoIterator<Item = (&'a SourceName, &'a Keys)>,
+        known: impl IntoIterator<Item = &'a SourceName>,
         watches_secrets: bool,
     ) {
-        let known: BTreeMap<&SourceName, &Keys> = known.into_iter().collect();
-        let (sources, surplus) = self.discovered(found, known.keys().copied());
+        let (sources, surplus) = self.discovered(found, known);
         let is_watched = |object: &&SourceName| watches_secrets || !object.kind.is_confidential();
         let (watched, unwatched): (Vec<_>, Vec<_>) = sources.into_iter().partition(is_watched);
         let source = |object: &SourceName| {
-            let (name, is_surplus) = (object.clone(), found.surplus.contains_key(&object.kind));
-            match found.objects.get(object).and_then(|by| by.by(self.unmanaged_pods)) {
-                Some(by) => Source { name, keys: by.keys(), optional: by.is_optional, origin: Origin::Referred },
-                None => {
-                    // Pods may refer to what had no room.
-                    let origin = if is_surplus { Origin::Referred } else { Origin::Unreferred };
-                    let keys = known.get(object).and_then(|keys| (*keys).clone());
-                    Source { name, keys, optional: false, origin }
-                }
-            }
+            let is_optional = found.objects.get(object).and_then(|by| by.is_optional(self.unmanaged_pods));
+            // Pods may refer to what had no room.
+            let is_referred = is_optional.is_some() || found.surplus.contains_key(&object.kind);
+            let origin = if is_referred { Origin::Referred } else { Origin::Unreferred };
+            Source { name: object.clone(), keys: None, optional: is_optional.unwrap_or(false), origin }
         };
         let watched: Vec<Source> = watched.into_iter().map(source).collect();
         self.sources.extend(watched);
@@ -323,8 +264,8 @@ mod tests {
 
     /// The sources of a policy, each with whether it may be missing and why it is a source.
     fn sources(mut policy: Policy, found: &Found, known: &[&str]) -> Vec<String> {
-        let known: Vec<(SourceName, Keys)> = known.iter().map(|name| (map(name), None)).collect();
-        policy.discover(found, known.iter().map(|(name, keys)| (name, keys)), true);
+        let known: Vec<SourceName> = known.iter().map(|name| map(name)).collect();
+        policy.discover(found, &known, true);
         let one = |source: &Source| {
             format!("{}{} {:?}", source.name.name, if source.optional { "?" } else { "" }, source.origin)
         };
@@ -339,65 +280,6 @@ mod tests {
         assert!(!Found::see(&mut found, &set, Some(&refers(&["b", "a"], true)), None), "nothing is new");
         assert!(Found::see(&mut found, &set, Some(&refers(&["b"], false)), None));
         assert_eq!(sources(policy(r#""discover":{}"#), &found, &[]), ["a? Referred", "b Referred"]);
-    }
-
-    /// Returns the references of a pod to keys of objects, such as `a:k+l`.
-    fn refers_to_keys(of: &[(&str, &[&str])]) -> Box<RawValue> {
-        let one = |(name, keys): &(&str, &[&str])| {
-            let items: Vec<Value> = keys.iter().map(|key| json!({"key": key, "path": key})).collect();
-            json!({"name": "v", "configMap": {"name": name, "items": items}})
-        };
-        RawValue::from_string(json!({"volumes": of.iter().map(one).collect::<Vec<_>>()}).to_string()).expect("a spec")
-    }
-
-    fn keys(policy: &Policy) -> Vec<Option<String>> {
-        let one =
-            |source: &Source| Some(source.keys.as_ref()?.iter().map(String::as_str).collect::<Vec<_>>().join("+"));
-        policy.sources.iter().map(one).collect()
-    }
-
-    #[test]
-    fn the_keys_of_a_source_are_those_that_any_pod_reads() {
-        let (mut found, set) = (found(&[]), pod(Some("ReplicaSet")));
-        Found::see(&mut found, &set, Some(&refers_to_keys(&[("a", &["k"]), ("b", &["k"]), ("c", &["k"])])), None);
-        assert!(Found::see(&mut found, &set, Some(&refers_to_keys(&[("a", &["l"]), ("b", &[])])), None));
-        assert!(!Found::see(&mut found, &set, Some(&refers_to_keys(&[("a", &["k"]), ("b", &["m"])])), None), "no news");
-        Found::see(&mut found, &pod(Some("Job")), Some(&refers_to_keys(&[("c", &["job"])])), None);
-        let of = |more: &str| {
-            let mut policy = policy(more);
-            policy.discover(&found, [], true);
-            keys(&policy)
-        };
-        assert_eq!(of(r#""discover":{}"#), [Some("k+l".into()), None, Some("k".into())]);
-        assert_eq!(of(r#""discover":{},"unmanagedPods":"Delete""#)[2], Some("job+k".into()));
-    }
-
-    #[test]
-    fn all_keys_count_if_pods_read_more_of_them_than_are_kept() {
-        let (set, names) = (pod(Some("ReplicaSet")), |count: usize, bytes: usize| -> Vec<String> {
-            (0..count).map(|number| format!("{number:0>bytes$}")).collect()
-        });
-        for (count, bytes, are_kept) in [(MAX_KEYS, 4, true), (MAX_KEYS + 1, 2, false), (MAX_KEYS, 5, false)] {
-            let names = names(count, bytes);
-            let (mut together, mut one_by_one) = (found(&[]), found(&[]));
-            let all: Vec<&str> = names.iter().map(|name| &**name).collect();
-            Found::see(&mut together, &set, Some(&refers_to_keys(&[("a", &all)])), None);
-            for name in all {
-                Found::see(&mut one_by_one, &set, Some(&refers_to_keys(&[("a", &[name])])), None);
-            }
-            for found in [together, one_by_one] {
-                let mut policy = policy(r#""discover":{}"#);
-                policy.discover(&found, [], true);
-                assert_eq!(keys(&policy)[0].is_some(), are_kept, "{count} keys of {bytes} bytes");
-            }
-        }
-    }
-
-    #[test]
-    fn a_source_to_which_no_pod_refers_keeps_its_keys() {
-        let (mut policy, known) = (policy(r#""discover":{}"#), Some(BTreeSet::from(["k".to_owned()])));
-        policy.discover(&found(&[]), [(&map("a"), &known)], true);
-        assert_eq!(keys(&policy), [Some("k".into())]);
     }
 
     #[test]
@@ -433,7 +315,7 @@ mod tests {
         let exclude: Vec<String> = names[..MAX_FOUND].iter().map(|name| format!(r#"{{"name":"{name}"}}"#)).collect();
         for (exclude, known, surplus) in [("", MAX_SOURCES, "n127"), (&*exclude.join(","), 1, "n256")] {
             let mut policy = policy(&format!(r#""discover":{{"exclude":[{exclude}]}}"#));
-            policy.discover(&found, [(&map("z"), &None)], true);
+            policy.discover(&found, &[map("z")], true);
             assert_eq!((policy.sources.len(), policy.surplus), (known, Some(map(surplus))));
             let last = policy.sources.last().expect("a source");
             assert_eq!(
@@ -443,7 +325,7 @@ mod tests {
             );
         }
         let mut secrets = policy(r#""discover":{"kinds":["Secret"]}"#);
-        secrets.discover(&found, [], true);
+        secrets.discover(&found, &[], true);
         assert_eq!((secrets.sources.len(), secrets.surplus), (0, None));
     }
 

@@ -13,7 +13,6 @@ pub mod reason;
 pub mod report;
 pub(crate) mod restart;
 mod schedule;
-pub(crate) mod schema;
 pub mod selector;
 pub mod source;
 pub mod spec;

@@ -8,7 +8,6 @@ use std::time::Duration;
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
-use serde_json::{Map, Value};
 use strum::IntoStaticStr;
 
 use super::content::ContentHash;
@@ -622,32 +621,6 @@ impl Status {
     }
 }
 
-/// Decodes a status without its restart, which another version of the operator has written otherwise. Pods may run with
-/// what that restart has replaced or was to bring: whatever its sources now contain is a change for all pods. `None` if the
-/// restart does not name its sources, or the rest cannot be decoded either.
-pub(crate) fn without_restart(status: &RawValue) -> Option<Status> {
-    #[derive(Deserialize)]
-    struct Changed {
-        sources: Vec<SourceName>,
-    }
-    let mut fields: Map<String, Value> = serde_json::from_str(status.get()).ok()?;
-    let changed: Changed = serde_json::from_value(fields.remove("restart")?).ok()?;
-    let mut status: Status = serde_json::from_value(fields.into()).ok()?;
-    for name in changed.sources {
-        match status.sources.iter_mut().find(|source| source.name == name) {
-            // A hash of a newer version stays: it is no change, but InvalidStatus.
-            Some(source) if source.hash.as_ref().is_some_and(|hash| !hash.has_known_framing()) => {}
-            Some(source) => source.hash = Some(ContentHash::unknown()),
-            None => {
-                status
-                    .sources
-                    .push(SourceStatus { hash: Some(ContentHash::unknown()), ..SourceStatus::new(name, None) });
-            }
-        }
-    }
-    Some(status)
-}
-
 /// Returns the discovered sources in an undecoded status.
 pub(crate) fn discovered(status: &RawValue) -> Vec<SourceName> {
     #[derive(Deserialize)]
@@ -689,7 +662,6 @@ mod tests {
     use super::*;
     use crate::monitor::MAX_STATUS_BYTES;
     use crate::monitor::content::Kind;
-    use crate::monitor::decide::MAX_FORMER;
     use crate::monitor::discover::MAX_SOURCES;
 
     #[test]
@@ -709,32 +681,6 @@ mod tests {
             assert_eq!(restart.interrupted_at().map(|at| at.to_string()), second);
             assert_eq!(serde_json::to_string(&restart).expect("JSON"), text);
         }
-    }
-
-    #[test]
-    fn without_a_restart_of_another_version_all_content_of_its_sources_is_a_change() {
-        let of = |sources: &str, restart: &str| {
-            let status = format!(r#"{{"observedGeneration":3,"sources":[{sources}],"restart":{restart}}}"#);
-            assert!(serde_json::from_str::<Status>(&status).is_err(), "{status}");
-            without_restart(&RawValue::from_string(status).expect("JSON"))
-        };
-        let recorded = |hash: &str| format!(r#"{{"kind":"ConfigMap","name":"a"{hash}}}"#);
-        let hash = r#","hash":"sha256:1""#;
-        let restart =
-            r#"{"sources":[{"kind":"ConfigMap","name":"a","hash":"sha256:2"}],"startedAt":"2026-11-21T10:00:03Z"}"#;
-        for (sources, restart, left) in [
-            (recorded(hash), restart, "other-keys"),
-            (recorded(""), restart, "other-keys"),
-            (String::new(), restart, "other-keys"),
-            (recorded(r#","hash":"sha3:1""#), restart, "sha3:1"),
-            (recorded(hash), r#"{"sources":[],"request":"now"}"#, "sha256:1"),
-        ] {
-            let status = of(&sources, restart).expect("a status");
-            let hashes: Vec<_> = status.sources.iter().map(|source| source.hash.clone()).collect();
-            assert_eq!(hashes, [Some(ContentHash::from(left))], "{sources}");
-            assert_eq!((status.observed_generation, status.restart), (Some(3), None));
-        }
-        assert_eq!(of(&recorded(hash), r#"{"sources":"all"}"#), None);
     }
 
     #[test]
@@ -872,8 +818,6 @@ mod tests {
             Status { sources, history, restart: Some(Box::new(restart)), ..Status::default() }
         };
         let bytes = |count| serde_json::to_string(&status(count)).expect("JSON").len();
-        assert!(bytes(MAX_SOURCES) + 2_000 < 250_000, "{} without conditions", bytes(MAX_SOURCES));
-        let with_former = MAX_SOURCES + MAX_FORMER;
-        assert!(bytes(with_former) + 10_000 < MAX_STATUS_BYTES, "{} without conditions", bytes(with_former));
+        assert!(bytes(MAX_SOURCES) + 10_000 < MAX_STATUS_BYTES, "{} without conditions", bytes(MAX_SOURCES));
     }
 }

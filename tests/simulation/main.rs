@@ -69,7 +69,7 @@ const RULES: [(&str, Rule); 18] = [
         "a restart ends once the owners have their desired replicas available",
         a_restart_ends_once_the_owners_have_their_desired_replicas,
     ),
-    ("a restart has the scope of the spec as it begins", a_restart_keeps_the_scope_that_it_began_with),
+    ("a restart keeps the scope that it began with", a_restart_keeps_the_scope_that_it_began_with),
     ("a change that was not read anew keeps its list", a_change_that_was_not_read_anew_keeps_its_list),
     ("observedAt is when the content was read", observed_at_is_when_the_content_was_read),
     ("an interrupted restart goes on if its content is back", interruptions::an_interrupted_restart_goes_on_in_time),
@@ -564,17 +564,13 @@ fn only_selected_pods_are_deleted(ledger: &Ledger, deletion: &Deletion, grounds:
     grounds.lists.iter().any(is_listed) && pod.is_restartable(spec)
 }
 
-/// If the scope says so as it begins, a restart without a request deletes only pods that refer to a source that has
-/// changed, and is still discovered if it was.
+/// A restart without a request deletes only pods for a source that has changed, is a source still, and to which they refer
+/// if it was discovered as the restart began.
 fn only_pods_that_refer_are_deleted(ledger: &Ledger, deletion: &Deletion, grounds: &Grounds) -> bool {
     let (book, pod, spec) = (&ledger.books[grounds.book], &ledger.pods[deletion.pod], &grounds.seen.spec);
     let Some(begun) = grounds.seen.status.begun().filter(|begun| begun.request.is_none()) else { return true };
-    let was_discovered =
-        |name: &str| grounds.seen.status.sources.iter().any(|known| known.name == name && known.discovered);
-    let is_left_out =
-        |name: &str| was_discovered(name) && spec.discover.is_some() && !discovers(spec, name) && !names(spec, name);
-    let concerns =
-        |change: &Change| !is_left_out(&change.name) && (!change.is_discovered || pod.refers_to(&change.name));
+    let is_source = |name: &str| discovers(spec, name) || names(spec, name);
+    let concerns = |change: &Change| is_source(&change.name) && (!change.is_discovered || pod.refers_to(&change.name));
     if !begun.changes.iter().any(concerns) {
         return false;
     }
@@ -603,9 +599,9 @@ fn what_pods_refer_to_is_discovered(ledger: &Ledger, book: &Book) -> Result<(), 
     };
     let ours =
         alive.iter().map(|pod| &ledger.pods[*pod]).filter(|pod| pod.is_selected(spec) && pod.is_restartable(spec));
-    let is_known = |name: &str, keys: Keys| keys.names().iter().all(|key| status.covers(name, key));
+    let is_known = |name: &str| Keys::Both.names().iter().all(|key| status.covers(name, key));
     let lacks = |pod: &&PodRecord| {
-        let is_new = |name: &str| discovers(spec, name) && pod.keys_of(name).is_some_and(|keys| !is_known(name, keys));
+        let is_new = |name: &str| discovers(spec, name) && pod.refers_to(name) && !is_known(name);
         CONFIG_MAPS.into_iter().any(is_new)
     };
     ours.clone().find(lacks).map_or(Ok(()), |pod| Err(format!("{pod:?} refers to a source that is none: {status:?}")))

@@ -611,7 +611,7 @@ pub(crate) fn story(seed: u64) -> Story {
     author.story.surges = author.rng.u8(..4) == 0;
     author.story.leads = author.rng.u8(..4) == 0;
     if author.rng.u8(..4) == 0 {
-        author.story.references = author.one_of(&[References::ByOwner, References::ByPod, References::ByKey]);
+        author.story.references = author.one_of(&[References::ByOwner, References::ByPod]);
     }
     author.story.moves = author.moves(has_times);
     author.story.min_ready = author.one_of(&[0, 0, 0, 2]);

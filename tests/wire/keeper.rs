@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::api::{line, list, proxy_error, refusal};
 use crate::held::Gate;
 use crate::operator::Operator;
-use crate::scenario::{PUT, Scenario, config_map, hash, monitor, old};
+use crate::scenario::{PUT, Scenario, config_map, monitor, old};
 use crate::script::Answer;
 use crate::shutdown::{GIVEN_UP, SHUTDOWN};
 
@@ -38,46 +38,6 @@ fn the_requests_of_a_restart_with_a_quiet_period_are_made_in_this_order() {
     let lists = scenario.server.requests_for("list pods");
     assert!(lists[0].header("accept").is_some_and(|accept| accept.contains("PartialObjectMetadataList")));
     assert_eq!(lists[1].header("accept"), Some("application/json"));
-}
-
-/// A restart as another version may have written it: without `observedAt`, it cannot be decoded.
-fn restart_of_another_version(content: usize) -> Value {
-    json!({
-        "sources": [{ "kind": "ConfigMap", "name": "c", "hash": hash(content) }], "startedAt": "2026-11-21T10:00:03Z",
-        "podSelector": "app=web", "pods": 2, "remaining": 1, "deleted": 1, "progress": "1/2",
-        "lastProgressAt": "2026-11-21T10:00:04Z",
-    })
-}
-
-/// The pods may run with content 1, so they restart although the content is what it was before that restart.
-#[test]
-fn a_restart_that_another_version_of_the_operator_has_begun_begins_anew_also_after_a_revert() {
-    let scenario = Scenario::with(&[old("p1")]);
-    scenario.objects.lock().unwrap().monitor["status"]["restart"] = restart_of_another_version(1);
-    let operator = scenario.operator(&[]);
-    operator.wait_for_text("of another version of the operator; it begins anew");
-    operator.wait_for("restart over", 1);
-    assert_eq!(scenario.deletions(), ["delete pods/p1"]);
-    assert_eq!(scenario.objects.lock().unwrap().monitor["status"]["sources"][0]["hash"], hash(0));
-}
-
-/// Otherwise two operators of different versions would begin the restart anew by turns.
-#[test]
-fn an_operator_that_has_written_a_status_does_not_begin_the_restart_of_another_version_anew() {
-    let scenario = Scenario::with(&[old("p1")]);
-    let operator = scenario.operator(&[]);
-    scenario.change();
-    scenario.wait_until_over(&operator);
-    let deleted = scenario.deletions();
-    let mut objects = scenario.objects.lock().unwrap();
-    objects.monitor["status"]["restart"] = restart_of_another_version(0);
-    objects.monitor["metadata"]["annotations"] = json!({ "magalix.com/restart-requested-at": "now" });
-    objects.touch();
-    scenario.send(line("MODIFIED", &objects.monitor));
-    drop(objects);
-    let refused = operator.wait_for("refused", 1);
-    assert!(refused["note"].to_string().contains("it cannot be decoded"), "{refused}");
-    assert_eq!(scenario.deletions(), deleted);
 }
 
 #[test]

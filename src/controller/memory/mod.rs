@@ -33,9 +33,6 @@ pub(crate) struct Memory {
     /// The ConfigMonitor as last read or written. `None` if it must be read: after the start, after 404, or after a
     /// failed write of the status, whose outcome is unknown.
     record: Option<Record>,
-    /// Whether this process has written the status. Until then it leaves out a restart of another version of the operator.
-    /// Afterwards it does not: two versions at once would restart pods without end.
-    has_written: bool,
     /// The sources as last read, in the order of the spec.
     readings: Box<[Reading]>,
     /// The sources must be read at this time or later, whatever the doorbells say.
@@ -73,7 +70,7 @@ impl Memory {
     /// Creates the memory of a keeper whose ConfigMonitor comes from a list or a watch.
     pub(crate) fn of(monitor: ConfigMonitor) -> Self {
         // A GET by any keeper that begins from now on is fresh enough.
-        Self { record: Record::of(monitor, true).ok(), read_from: Some(timer_now()), ..Self::default() }
+        Self { record: Record::of(monitor).ok(), read_from: Some(timer_now()), ..Self::default() }
     }
 
     /// Returns the generation of the ConfigMonitor as last read, or 0 if it must be read.
@@ -146,7 +143,7 @@ impl Memory {
 
     /// `None` if the ConfigMonitor is deleted.
     async fn read(&self, context: &Context) -> Result<Option<Record>, Error> {
-        match Record::read(context, !self.has_written).await {
+        match Record::read(context).await {
             Err(error) if error.cause.is_not_found() => Ok(None),
             read => read,
         }

@@ -1,22 +1,17 @@
 //! The record of one ConfigMonitor: the object as last read, and the only way to write its status.
 
-use std::sync::{Arc, Once};
+use std::sync::Arc;
 
 use serde::Serialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
-use tracing::warn;
 
 use crate::controller::context::Context;
 use crate::kube::error::{Cause, Error};
 use crate::kube::objects::position;
 use crate::kube::{Action, ResourceVersion};
-use crate::monitor::schema::dropped_field;
-use crate::monitor::status::{Status, without_restart};
+use crate::monitor::status::Status;
 use crate::monitor::{CONFIG_MONITORS, ConfigMonitor, MonitorMetadata};
-
-/// All ConfigMonitors have the same schema, so one log line is enough.
-static OLD_SCHEMA_LOGGED: Once = Once::new();
 
 /// There may be thousands of records, so they hold no more than keepers need.
 #[derive(Debug)]
@@ -41,16 +36,15 @@ struct Update<'a> {
 }
 
 impl Record {
-    /// Creates a record from an object of a list, a watch or a GET. `leaves_out` leaves out a restart that cannot be
-    /// decoded, since another version of the operator has begun it.
+    /// Creates a record from an object of a list, a watch or a GET.
     ///
     /// # Errors
     /// [`Cause::Invalid`] if the status cannot be decoded.
-    pub(super) fn of(monitor: ConfigMonitor, leaves_out: bool) -> Result<Self, Error> {
+    pub(super) fn of(monitor: ConfigMonitor) -> Result<Self, Error> {
         let ConfigMonitor { metadata, spec, status } = monitor;
         let MonitorMetadata { name, resource_version: version, generation, annotations, .. } = metadata;
         let (request, status) = (annotations.restart_requested_at, status.as_deref());
-        let status = decode(&name, generation, status, leaves_out)?;
+        let status = decode(&name, generation, status)?;
         Ok(Self { version, generation, request, spec, status })
     }
 
@@ -61,10 +55,10 @@ impl Record {
     }
 
     /// Returns the ConfigMonitor. `None` if another one has its name.
-    pub(super) async fn read(context: &Context, leaves_out: bool) -> Result<Option<Self>, Error> {
+    pub(super) async fn read(context: &Context) -> Result<Option<Self>, Error> {
         let monitor: ConfigMonitor = context.client.get(CONFIG_MONITORS, &context.name).await?.value;
         let is_it = monitor.metadata.uid == context.uid;
-        is_it.then(|| Self::of(monitor, leaves_out)).transpose()
+        is_it.then(|| Self::of(monitor)).transpose()
     }
 
     /// Replaces the status by compare-and-swap. Consumes the record: after a failure it may be stale.
@@ -82,35 +76,21 @@ impl Record {
             status: &status,
         };
         let answer: ConfigMonitor = client.replace_status(CONFIG_MONITORS, name, &update).await?.value;
-        let stored = answer.status.as_deref();
-        let decoded = decode(name, self.generation, stored, false);
-        let status = if decoded.as_ref().is_ok_and(|decoded| *decoded == status) {
-            // It shares its words and hashes with what has been read.
-            compact(status)
-        } else {
-            if !OLD_SCHEMA_LOGGED.is_completed() {
-                warn_of_old_schema(&status, stored);
-            }
-            decoded?
-        };
+        let stored = decode(name, self.generation, answer.status.as_deref())?;
+        // What was written shares its words and hashes with what has been read.
+        let status = if stored == status { compact(status) } else { stored };
         // The other fields are unchanged: otherwise the resourceVersion would have differed.
         Ok(Self { version: answer.metadata.resource_version, status, ..self })
     }
 }
 
 /// Decodes the status of the ConfigMonitor of this name and generation.
-fn decode(name: &str, generation: i64, status: Option<&RawValue>, leaves_out: bool) -> Result<Status, Error> {
-    let mut decoded: Status = match serde_json::from_str(status.map_or("{}", RawValue::get)) {
-        Ok(decoded) => decoded,
-        Err(error) => {
-            let Some(rest) = status.filter(|_| leaves_out).and_then(without_restart) else {
-                let cause = Cause::Invalid(format!("it cannot be decoded: {}", position(&error)));
-                return Err(Action::on("get", CONFIG_MONITORS, name).of("status").failed(cause));
-            };
-            warn!(name, "the restart in the status is of another version of the operator; it begins anew");
-            rest
-        }
-    };
+fn decode(name: &str, generation: i64, status: Option<&RawValue>) -> Result<Status, Error> {
+    let decoded = serde_json::from_str(status.map_or("{}", RawValue::get));
+    let mut decoded: Status = decoded.map_err(|error| {
+        let cause = Cause::Invalid(format!("it cannot be decoded: {}", position(&error)));
+        Action::on("get", CONFIG_MONITORS, name).of("status").failed(cause)
+    })?;
     if decoded.observed_generation != Some(generation) {
         // The selector may have been edited since these pods were counted.
         decoded.pods = None;
@@ -124,17 +104,4 @@ fn compact(mut status: Status) -> Status {
     status.sources.shrink_to_fit();
     status.history.shrink_to_fit();
     status
-}
-
-/// Logs once that the API server has dropped a field of the status.
-fn warn_of_old_schema(written: &Status, stored: Option<&RawValue>) {
-    let stored = stored.and_then(|stored| serde_json::from_str::<Value>(stored.get()).ok());
-    if let Some(field) = dropped_field(&json!({ "status": written }), &json!({ "status": stored })) {
-        OLD_SCHEMA_LOGGED.call_once(|| {
-            warn!(
-                field,
-                "the CustomResourceDefinition is older than the operator: the API server drops this field; apply the output of `configmonitor-operator crd`"
-            );
-        });
-    }
 }

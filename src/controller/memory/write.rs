@@ -57,7 +57,6 @@ impl Memory {
                     context.shared.settings.metrics.status_conflict();
                 }
             })?;
-            self.has_written = true;
             if let Some(ended) = ended {
                 context.tally.restart_over(ended.result.into(), ended.completed_at.since(ended.started_at));
                 if ended.result == Outcome::Completed {

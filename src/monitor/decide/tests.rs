@@ -524,23 +524,14 @@ fn a_revert_under_suspend_is_a_restart_if_the_content_had_been_quiet() {
 }
 
 #[test]
-fn a_restart_goes_on_with_its_pods_when_the_source_is_edited() {
+fn a_restart_ends_when_the_spec_no_longer_names_its_source() {
     let mut reverting = Desk::restarting();
     reverting.read("a");
-    for mut desk in [Desk::pending(), reverting, Desk::restarting()] {
-        let before = desk.restart().clone();
+    for (mut desk, superseded) in [(Desk::pending(), 0), (reverting, 1), (Desk::restarting(), 1)] {
         desk.policy = policy("other", 3, false);
-        let finding = if before.interrupted_at().is_some() { Finding::Undone } else { Finding::Baseline };
-        assert_eq!(desk.read("x"), finding);
+        assert_eq!(desk.read("x"), Finding::Baseline);
         assert_eq!((desk.recorded(), desk.status.source.as_deref()), (Some(hash("x")), Some("ConfigMap/other")));
-        let begun = before.begun.clone().map(|begun| Begun { interrupted_at: None, ..begun });
-        assert_eq!(*desk.restart(), Restart { begun, ..before.clone() });
-        desk.millis += 3000;
-        if before.begun.is_none() {
-            desk.begin();
-        }
-        desk.complete();
-        assert_eq!((desk.observe(), desk.recorded()), (Finding::Unchanged, Some(hash("x"))));
+        assert_eq!((desk.decide(), desk.superseded()), (Decision::Settled, superseded));
     }
 }
 

@@ -18,7 +18,7 @@ use std::time::Duration;
 use configmonitor_operator::kube::ServerTime;
 use configmonitor_operator::monitor::spec::Spec;
 
-use self::status::{Change, Restart, SourceStatus, Status};
+use self::status::{Change, Restart, Status};
 
 /// The API server's clock shows whole seconds, so two events shown in adjacent seconds may have happened in either
 /// order.
@@ -104,12 +104,10 @@ impl Write {
         (self.before.restart.as_ref().and_then(Restart::which) != begun.which()).then_some(begun)
     }
 
-    /// Returns whether this write leaves a change out of a restart, because the spec no longer has a discovered source.
+    /// Returns whether this write leaves a change out of a restart, because the spec no longer has its source.
     #[must_use]
     pub fn leaves_out(&self, change: &Change) -> bool {
-        let was_discovered = |known: &SourceStatus| known.name == change.name && known.discovered;
-        let is_known = self.after.sources.iter().any(|known| known.name == change.name);
-        !is_known && self.before.sources.iter().any(was_discovered)
+        !self.after.sources.iter().any(|known| known.name == change.name)
     }
 
     /// Returns whether this write leaves changes out of a restart.

@@ -211,11 +211,6 @@ impl Source {
         Self(self.0.map(|keys| keys.map(|_| Keys::First)))
     }
 
-    /// Returns at most these keys of each ConfigMap; none if nothing is left.
-    pub fn limited_to(self, keys: impl Fn(&str) -> Option<Keys>) -> Option<Self> {
-        Self::with(|name| Some(self.keys_of(name)?.min(keys(name)?)))
-    }
-
     pub fn name(self) -> &'static str {
         self.config_maps().next().expect("no source is empty")
     }

@@ -17,7 +17,7 @@ use serde::de::Error;
 use serde::{Deserialize, Deserializer};
 use tokio::task;
 
-use crate::content::{CONFIG_MAPS, Content, Data, Keys, Source, Stored, discovers, hash};
+use crate::content::{CONFIG_MAPS, Content, Data, Source, Stored, discovers, hash};
 use crate::store::{Labels, Selection};
 
 /// The tolerance for clock skew where creation times decide.
@@ -59,8 +59,8 @@ pub struct PodRecord {
     /// The owner and the place in it: a pod's successor gets the same place.
     pub place: (usize, usize),
     pub labels: Vec<(Moment, Labels)>,
-    /// Which keys of each of the ConfigMaps the pod refers to.
-    pub(crate) refers: [Option<Keys>; 2],
+    /// Whether the pod refers to each of the ConfigMaps.
+    pub(crate) refers: [bool; 2],
     pub nature: Nature,
     /// When the pod was handed over (true) or given back.
     pub handed_over: Vec<(Moment, bool)>,
@@ -1415,7 +1415,7 @@ impl PodRecord {
         born: Moment,
         created: ServerTime,
         place: (usize, usize),
-        (labels, refers): (&Labels, [Option<Keys>; 2]),
+        (labels, refers): (&Labels, [bool; 2]),
         nature: Nature,
         node: i64,
     ) -> Self {
@@ -1449,20 +1449,12 @@ impl PodRecord {
     }
 
     pub fn refers_to(&self, config_map: &str) -> bool {
-        self.keys_of(config_map).is_some()
-    }
-
-    pub fn keys_of(&self, config_map: &str) -> Option<Keys> {
-        CONFIG_MAPS.iter().zip(self.refers).find(|(name, _)| **name == config_map)?.1
+        CONFIG_MAPS.iter().zip(self.refers).any(|(name, refers)| *name == config_map && refers)
     }
 
     /// Returns what of a source matters to the pod by this spec; none if nothing does.
     pub fn its_part(&self, spec: &Spec, source: Source) -> Option<Source> {
-        // A spec says itself which keys of what it names count.
-        source.limited_to(|name| match discovers(spec, name) {
-            true => self.keys_of(name),
-            false => Some(Keys::Both),
-        })
+        source.only(|name| !discovers(spec, name) || self.refers_to(name))
     }
 
     /// Returns whether a change of one of the sources may restart the pod, by the scope of this spec.

@@ -9,7 +9,7 @@ use rules::Moment;
 use serde_json::to_string;
 
 use crate::NAMESPACE;
-use crate::content::{CONFIG_MAPS, KEYS, Keys, Stored, data, metadata};
+use crate::content::{CONFIG_MAPS, Stored, data, metadata};
 use crate::state::{DEPLOYMENT, Deployment, DeploymentStatus, Monitor, OWNER, OwnerKind, Pod, REPLICA_SETS, Workload};
 use crate::store::{Labels, Object};
 
@@ -83,28 +83,16 @@ pub(crate) fn pod_metadata(pod: &Pod) -> String {
     text + "}"
 }
 
-/// The spec of a pod that refers to these keys of the ConfigMaps, the first by a volume and the second by the environment.
+/// The spec of a pod that refers to the first ConfigMap by a volume and to the second by the environment.
 fn spec(pod: &Pod, is_secret: bool, optional: bool) -> String {
     let [first, second] = pod.refers;
     let restarts = if pod.completes { "Never" } else { "Always" };
-    let key = KEYS[0];
     let [volume, variables] = CONFIG_MAPS.map(|name| format!(r#""name":"{name}","optional":{optional}"#));
-    let volume = match first {
-        Some(Keys::Both) => format!(r#"{{"name":"v","configMap":{{{volume}}}}}"#),
-        Some(Keys::First) => {
-            format!(r#"{{"name":"v","configMap":{{{volume},"items":[{{"key":"{key}","path":"p"}}]}}}}"#)
-        }
-        None => String::new(),
-    };
+    let volume = if first { format!(r#"{{"name":"v","configMap":{{{volume}}}}}"#) } else { String::new() };
     let of = if is_secret { "secret" } else { "configMap" };
-    let variables = match second {
-        Some(Keys::Both) => format!(r#""envFrom":[{{"{of}Ref":{{{variables}}}}}]"#),
-        Some(Keys::First) => {
-            format!(r#""env":[{{"name":"V","valueFrom":{{"{of}KeyRef":{{{variables},"key":"{key}"}}}}}}]"#)
-        }
-        None => r#""envFrom":[]"#.to_owned(),
-    };
-    format!(r#"{{"restartPolicy":"{restarts}","volumes":[{volume}],"containers":[{{"name":"app",{variables}}}]}}"#)
+    let variables = if second { format!(r#"{{"{of}Ref":{{{variables}}}}}"#) } else { String::new() };
+    let containers = format!(r#"[{{"name":"app","envFrom":[{variables}]}}]"#);
+    format!(r#"{{"restartPolicy":"{restarts}","volumes":[{volume}],"containers":{containers}}}"#)
 }
 
 /// `by_node` tells the time of a node.

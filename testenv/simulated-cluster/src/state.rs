@@ -15,7 +15,7 @@ use rules::Moment;
 use rules::status::Status;
 
 use crate::backup::Backup;
-use crate::content::{CONFIG_MAPS, Content, Data, Keys, Source, Stored, Values, metadata};
+use crate::content::{CONFIG_MAPS, Content, Data, Source, Stored, Values, metadata};
 use crate::ledger::{Book, Ledger, Life, Nature, PodRecord};
 use crate::network::Network;
 use crate::objects;
@@ -71,8 +71,8 @@ pub struct Pod {
     pub labels: Labels,
     /// The owner that controls the pod: one of the workloads, or another owner.
     pub controller: Option<Owner>,
-    /// Which keys of each of the ConfigMaps the pod refers to.
-    pub(crate) refers: [Option<Keys>; 2],
+    /// Whether the pod refers to each of the ConfigMaps.
+    pub(crate) refers: [bool; 2],
     /// The annotations of a pod that the Deployment controls: from which ReplicaSet, and by whom.
     pub handed_over: Option<[String; 2]>,
     pub(crate) deletion_cost: i32,
@@ -188,23 +188,16 @@ pub enum References {
     ByOwner,
     /// Each pod by itself, as if something had been injected into some.
     ByPod,
-    /// Each pod by itself, and some to one key.
-    ByKey,
 }
 
 impl References {
-    fn of(self, owner: usize, pod: usize) -> [Option<Keys>; 2] {
-        const FIRST: Option<Keys> = Some(Keys::First);
-        const BOTH: Option<Keys> = Some(Keys::Both);
+    fn of(self, owner: usize, pod: usize) -> [bool; 2] {
         let number = match self {
-            Self::Both => return [BOTH; 2],
+            Self::Both => 2,
             Self::ByOwner => owner,
             Self::ByPod => pod,
-            Self::ByKey => {
-                return [[FIRST, None], [FIRST, BOTH], [None, FIRST], [BOTH, FIRST], [FIRST, FIRST]][pod % 5];
-            }
         };
-        [[BOTH, None], [None, BOTH], [BOTH, BOTH], [None, None]][number % 4]
+        [[true, false], [false, true], [true, true], [false, false]][number % 4]
     }
 }
 
@@ -1052,7 +1045,7 @@ impl ClusterState {
         let works = self.config_maps.values().all(|stored| stored.works());
         for index in 0..self.pods.len() {
             let is_startable =
-                self.pods[index].refers.iter().zip(are_there).all(|(refers, is_there)| is_there || refers.is_none());
+                self.pods[index].refers.iter().zip(are_there).all(|(refers, is_there)| is_there || !refers);
             if is_startable && self.pods[index].started.is_none() && !self.pods[index].finished {
                 let record = &mut self.ledger.pods[self.pods[index].id];
                 (self.pods[index].started, record.started) = (Some(record.by_node(at)), Some(at));

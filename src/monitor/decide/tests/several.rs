@@ -272,31 +272,6 @@ fn what_could_not_be_recorded_in_an_interruption_has_differed() {
     assert_eq!(desk.changes(), "a=3:10-22:- b=1<:20-22:-");
 }
 
-/// Its keys may be others.
-#[test]
-fn the_content_of_a_source_that_is_named_again_is_a_baseline_of_its_restart() {
-    let mut desk = restarting();
-    desk.policy = about("b");
-    assert_eq!((desk.at(20).read_all("b=1"), desk.changes()), (Finding::Unchanged, "a=2:10-10:-".into()));
-    desk.policy = about("a b");
-    assert_eq!((desk.at(21).read_all("a=9 b=1"), desk.changes()), (Finding::Baseline, "a=9:10-10:-".into()));
-    assert_eq!((desk.at(22).read_all("a=3 b=1"), desk.interrupted_at()), (Finding::Modified, Some(server(22))));
-}
-
-/// As when each release has a ConfigMap of its own, which is edited once, while a window is closed.
-#[test]
-fn of_the_changes_of_removed_sources_the_newest_stay() {
-    let mut desk = settled("a0", "a0=1");
-    for number in 0..40 {
-        desk.policy = about(&format!("a{number}"));
-        desk.at(10 * number + 10).read_all(&format!("a{number}=1"));
-        desk.at(10 * number + 11).read_all(&format!("a{number}=2"));
-    }
-    let changes = &desk.restart().changes;
-    let [first, .., last] = &changes[..] else { panic!("{changes:?}") };
-    assert_eq!((changes.len(), &*first.source.name, &*last.source.name), (32, "a8", "a39"));
-}
-
 #[test]
 fn a_revert_of_one_source_keeps_the_change_of_another() {
     let mut desk = settled("a b", "a=1 b=1");
@@ -310,9 +285,8 @@ fn a_revert_of_one_source_keeps_the_change_of_another() {
 fn a_change_along_with_the_removal_of_the_restarted_source_supersedes_the_restart() {
     let mut desk = restarting();
     desk.policy = about("b");
-    assert_eq!((desk.at(20).read_all("b=2"), desk.interrupted_at()), (Finding::Modified, Some(server(20))));
-    desk.at(23).observe();
-    assert_eq!((desk.times(), desk.desired_of_all()), ((server(10), server(20)), "b=2".into()));
+    assert_eq!((desk.at(20).read_all("b=2"), desk.superseded()), (Finding::Modified, 1));
+    assert_eq!((desk.changes(), desk.waits_until(23)), ("b=2:20-20:-".into(), true));
 }
 
 #[test]
@@ -392,23 +366,6 @@ fn the_quiet_period_of_an_unread_source_does_not_depend_on_the_others() {
     other.at(11).look = Look(vec![Some(other.content("2")), came]);
     assert_eq!((other.observe(), other.waits_until(13)), (Finding::Unchanged, true), "{:?}", other.decide());
     assert_ne!(quiet, None);
-}
-
-/// As when a generator renames ConfigMaps at each release.
-#[test]
-fn as_many_sources_are_kept_as_fit_into_a_status_and_those_of_a_restart_are_among_them() {
-    let names = |release: &str| (0..15).map(|number| format!("{release}{number}")).collect::<Vec<_>>().join(" ");
-    let contents = |release: &str| names(release).replace(' ', "=1 ") + "=1";
-    let mut desk = settled(&names("a"), &contents("a"));
-    desk.at(10).read_all(&contents("a").replace("a14=1", "a14=2"));
-    for release in ["b", "c", "d"] {
-        desk.policy = about(&format!("{} never", names(release)));
-        desk.read_all(&contents(release));
-        assert!(desk.status.sources.len() <= 47 && desk.decide() == missing("never"), "{release}: {:?}", desk.status);
-        assert!(desk.desired_of_all().contains("a14=2"), "{}", desk.desired_of_all());
-    }
-    desk.policy = about(&names("d"));
-    assert_eq!((desk.read_all(&contents("d")), desk.status.sources.len()), (Finding::Unchanged, 15));
 }
 
 #[test]
