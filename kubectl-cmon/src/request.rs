@@ -150,8 +150,12 @@ async fn forget_content(client: &Client, name: &str) -> Result<(), Failure> {
         if monitor["spec"]["suspend"] != true {
             return Err(Failure::failed("it is not suspended, so that a restart may be under way"));
         }
+        let request = monitor["metadata"]["annotations"].get(REQUEST).cloned();
         if let Some(status) = monitor["status"].as_object_mut() {
             status.retain(|field, _| !["sources", "restart"].contains(&&**field));
+            if let Some(request) = request {
+                status.insert("lastHandledRestartRequest".to_owned(), request);
+            }
         }
         attempt += 1;
         match client.replace_status::<Value>(CONFIG_MONITORS, name, &monitor).await {

@@ -87,7 +87,7 @@ impl Reconciler {
             return Ok(true);
         }
         self.memory.awaits_pods = latest.awaits_pods;
-        let known = status.sources.iter().filter(|known| known.discovered).map(|known| &known.name);
+        let known = status.discovered();
         match &latest.found {
             // The keeper may have read another selector than the index.
             Some(Ok(found)) if *found.selector == policy.selector.to_query() => {
@@ -125,7 +125,9 @@ impl Reconciler {
                     return Ok(Requeue::At(None));
                 }
             };
-        let is_first_sight = !status.is_baselined() && observed.is_baselined();
+        // One that has forgotten its sources has been seen before.
+        let is_new = status.baselined_at.is_none() && status.history.is_empty();
+        let is_first_sight = is_new && !status.is_baselined() && observed.is_baselined();
         let is_same_restart = status.restart == observed.restart;
         status = observed;
         let request = self.memory.request();

@@ -44,7 +44,7 @@ const PREFIX: &str = "sha256:";
 const KEYED_PREFIX: &str = "hmac-sha256:";
 /// The content of an optional source that does not exist.
 const ABSENT: &str = "absent";
-/// Content that differed from the current one when the keys were edited, or unknown. What is read always has another hash.
+/// Content that differed from the current one when the keys were edited. What is read always has another hash.
 const OTHER_KEYS: &str = "other-keys";
 
 /// A hash of the content of a source, with a prefix that names the framing.

@@ -312,7 +312,12 @@ pub fn observe(
 ) -> Result<Observed, UnknownHash> {
     let mut next = status.clone();
     next.source = Some(policy.source());
-    forget(policy, &mut next, moment.server_now);
+    let is_source = |name: &SourceName| is_source(policy, name);
+    next.sources.retain(|known| is_source(&known.name));
+    // What interrupts a restart may be about any of its sources, so it is cut once that is over.
+    if !next.is_interrupted() {
+        cut(&mut next, is_source, moment.server_now);
+    }
     let mut known = quiet.filter(|quiet| quiet.is_about(status)).cloned();
     let of_keys = take_keys(policy, look, &mut next, known.as_mut())?;
     let baseline = of_keys.max(record_sources(policy, look, &mut next));
@@ -322,6 +327,14 @@ pub fn observe(
         Some(Restart { begun: None, .. }) => observe_pending(policy, known, look, moment, &mut next)?,
         Some(Restart { begun: Some(_), .. }) => observe_under_way(policy, status, known, look, moment, &mut next)?,
     };
+    let mut quiet = quiet;
+    if status.is_interrupted() && !next.is_interrupted() {
+        cut(&mut next, is_source, moment.server_now);
+        if let Some((quiet, restart)) = quiet.as_mut().zip(next.restart.as_deref()) {
+            quiet.follow(restart);
+            quiet.content.0 = next.desired();
+        }
+    }
     record_versions(policy, look, status, &mut next);
     record_origins(policy, &mut next);
     let is_baseline = found == Finding::Unchanged && baseline.is_some();
@@ -353,12 +366,10 @@ fn record_versions(policy: &Policy, look: &Look, before: &Status, next: &mut Sta
 fn record_origins(policy: &Policy, next: &mut Status) {
     let Status { sources, restart, .. } = next;
     let begun = restart.as_ref().filter(|restart| restart.begun.is_some());
-    for Source { name, origin, .. } in &policy.sources {
-        if begun.is_none_or(|begun| begun.change(name).is_none())
-            && let Some(known) = sources.iter_mut().find(|known| known.name == *name)
-        {
-            known.discovered = *origin != Origin::Named;
-        }
+    for known in sources.iter_mut().filter(|known| begun.is_none_or(|begun| begun.change(&known.name).is_none())) {
+        let source = policy.sources.iter().find(|source| source.name == known.name);
+        // What is known and no source may not be watched.
+        known.discovered = source.is_none_or(|source| source.origin != Origin::Named);
     }
 }
 
@@ -385,7 +396,7 @@ fn observe_pending(policy: &Policy, quiet: Option<Quiet>, look: &Look, moment: M
     let (period, now, desired) = (policy.quiet_period, moment.now, next.desired());
     let content = (desired.clone(), restart.observed_at());
     // The spec may have changed the sources of the restart.
-    let quiet = quiet.map(|quiet| Quiet { content: content.clone(), ..quiet });
+    let quiet = quiet.map(|quiet| Quiet { content: content.clone(), counts_from: restart.observed_at(), ..quiet });
     let Some(newest) = look.newest() else { return Ok((Finding::Unchanged, quiet)) };
     let resume = || {
         let is_fresh = |change: &&Change| !next.has_superseded() && newest.at.since(change.since) < period;
@@ -511,18 +522,19 @@ fn go_on(next: &mut Status) -> (Finding, Option<Quiet>) {
     (Finding::Undone, None)
 }
 
-/// Forgets what the spec no longer names or discovers. A restart that is about it ends; one for what is left is pending.
-fn forget(policy: &Policy, status: &mut Status, now: ServerTime) {
-    let is_source =
-        |name: &SourceName| policy.unwatched.contains(name) || policy.sources.iter().any(|source| source.name == *name);
-    status.sources.retain(|known| is_source(&known.name));
+fn is_source(policy: &Policy, name: &SourceName) -> bool {
+    policy.unwatched.contains(name) || policy.sources.iter().any(|source| source.name == *name)
+}
+
+/// Cuts a restart to the sources that the spec still names or discovers: if that leaves any out, it ends, and one for what
+/// is left is pending.
+fn cut(status: &mut Status, is_source: impl Fn(&SourceName) -> bool, now: ServerTime) {
     let Some(restart) = status.restart.as_deref() else { return };
     let mut next = Restart { begun: None, ..restart.clone() };
     next.changes.retain(|change| is_source(&change.source));
     if next.changes.len() == restart.changes.len() {
         return;
     }
-    next.request.iter_mut().for_each(|request| request.taken_over |= restart.begun.is_some());
     let is_over = next.changes.is_empty() && next.request.is_none();
     status.supersede(next, now);
     status.restart.take_if(|_| is_over);

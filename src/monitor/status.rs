@@ -91,8 +91,7 @@ pub struct SourceStatus {
     /// source first exists.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub resource_version: Option<ResourceVersion>,
-    /// The content that the selected pods have been restarted for. Absent until the first content is recorded, and
-    /// during a restart for it if the spec names it again.
+    /// The content that the selected pods have been restarted for. Absent until the first content is recorded.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hash: Option<ContentHash>,
     /// When the last restarts for changes of it began, newest first, as far as the guard against loops counts them.
@@ -485,6 +484,13 @@ impl Status {
         changes.filter(|change| !change.revert).map(|change| change.source.clone()).collect()
     }
 
+    /// Returns the sources that are discovered, or that were named as the restart began that is under way.
+    pub(crate) fn discovered(&self) -> impl Iterator<Item = &SourceName> {
+        let begun = self.restart.as_ref().filter(|restart| restart.begun.is_some());
+        let is_in_restart = move |name: &SourceName| begun.is_some_and(|begun| begun.change(name).is_some());
+        self.sources.iter().filter(move |known| known.discovered || is_in_restart(&known.name)).map(|known| &known.name)
+    }
+
     /// Returns whether a source is discovered, so that a change of it concerns only the pods that refer to it.
     pub(crate) fn is_discovered(&self, name: &SourceName) -> bool {
         self.sources.iter().any(|source| source.name == *name && source.discovered)
@@ -621,12 +627,20 @@ impl Status {
     }
 }
 
-/// Returns the discovered sources in an undecoded status.
+/// Returns [`Status::discovered`] of an undecoded status.
 pub(crate) fn discovered(status: &RawValue) -> Vec<SourceName> {
     #[derive(Deserialize)]
     struct Sources {
         #[serde(default)]
         sources: Vec<Known>,
+        restart: Option<Changed>,
+    }
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Changed {
+        started_at: Option<IgnoredAny>,
+        #[serde(default)]
+        sources: Vec<SourceName>,
     }
     #[derive(Deserialize)]
     struct Known {
@@ -635,8 +649,10 @@ pub(crate) fn discovered(status: &RawValue) -> Vec<SourceName> {
         #[serde(default)]
         discovered: bool,
     }
-    let sources = serde_json::from_str(status.get()).map_or(Vec::new(), |Sources { sources }| sources);
-    sources.into_iter().filter(|known| known.discovered).map(|known| known.name).collect()
+    let Ok(Sources { sources, restart }) = serde_json::from_str(status.get()) else { return Vec::new() };
+    let begun = restart.filter(|restart| restart.started_at.is_some()).map_or(Vec::new(), |restart| restart.sources);
+    let known = sources.into_iter().filter(|known| known.discovered || begun.contains(&known.name));
+    known.map(|known| known.name).collect()
 }
 
 /// Returns whether [`Status::is_baselined`] is true for an undecoded status. Decodes no more than that takes: a watch
@@ -712,6 +728,24 @@ mod tests {
         assert_eq!(status(1).ended_since(&status(1)), None);
         assert_eq!(status(1).ended_since(&status(0)), Some(&entry));
         assert_eq!(status(2).ended_since(&status(1)), Some(&entry));
+    }
+
+    /// As when the spec no longer names it, but pods refer to it.
+    #[test]
+    fn a_source_of_a_restart_that_has_begun_may_be_discovered() {
+        let change = r#"{"kind":"ConfigMap","name":"b","hash":"sha256:2","observedAt":"2026-11-21T10:00:00Z","since":"2026-11-21T10:00:00Z"}"#;
+        let begun = r#","startedAt":"2026-11-21T10:00:00Z","podSelector":"a=b","pods":1,"remaining":1,"lastProgressAt":"2026-11-21T10:00:00Z""#;
+        for (begun, expected) in [("", &["a"][..]), (begun, &["a", "b"])] {
+            let sources = ["a", "b", "c"].map(|name| {
+                format!(r#"{{"kind":"ConfigMap","name":"{name}","hash":"sha256:1","discovered":{}}}"#, name == "a")
+            });
+            let text = format!(r#"{{"sources":[{}],"restart":{{"sources":[{change}]{begun}}}}}"#, sources.join(","));
+            let status: Status = serde_json::from_str(&text).expect("a status");
+            let names: Vec<&str> = status.discovered().map(|source| &*source.name).collect();
+            assert_eq!(names, expected);
+            let undecoded = discovered(&RawValue::from_string(text).expect("a status"));
+            assert!(undecoded.iter().eq(status.discovered()), "{undecoded:?}");
+        }
     }
 
     #[test]

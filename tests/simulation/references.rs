@@ -5,7 +5,7 @@ use simulated_cluster::state::{Pace, References};
 
 use crate::examples::{OTHER, SETTINGS, play_well, spec, story};
 use crate::player::Played;
-use crate::story::Move::{self, Crash, Edit as EditContent, RequestRestart, Start, Wait};
+use crate::story::Move::{self, Crash, Edit as EditContent, KillPod, RequestRestart, Start, Stop, Wait};
 use crate::story::{Edit, PodCount, Story, Windows};
 
 const DISCOVER: Move = spec(Edit::Discover(true));
@@ -42,6 +42,17 @@ fn a_restart_goes_on_with_the_scope_that_it_began_with() {
     let named = spec(Edit::Beside(true));
     assert_eq!(deleted(&edited_in_the_middle(&[DISCOVER], named)), [2, 0, 1]);
     assert_eq!(deleted(&edited_in_the_middle(&[], DISCOVER)), [2, 2, 1]);
+}
+
+/// Content came and went while nobody looked, and the spec no longer names the other source.
+#[test]
+fn a_pod_that_read_content_in_an_interruption_restarts_though_a_source_is_removed() {
+    let begun = [spec(Edit::Both), spec(Edit::QuietPeriod(3)), Wait(200), EditContent(SETTINGS, 'b')];
+    let interrupted = [EditContent(OTHER, 'b'), Wait(4000), EditContent(SETTINGS, 'c'), Wait(500), Stop(First)];
+    let back = [KillPod(0), Wait(5000), EditContent(SETTINGS, 'b'), spec(Edit::Source(SETTINGS)), Start(First)];
+    let story = by_owner(&[&begun[..], &interrupted, &back, &[Wait(60_000)]].concat());
+    let pace = Pace { readiness: 5000, ..story.pace };
+    play_well(&Story { monitors: vec![(0, Some(PodCount::Pods(1)))], both: 1, pace, ..story });
 }
 
 /// The DaemonSet's pod refers to both.

@@ -20,7 +20,8 @@ impl Memory {
         let essence = |status: &Status| {
             let restart = status.restart.as_deref()?;
             let Begun { canary, .. } = restart.begun.as_ref()?;
-            Some((restart.changes.clone(), restart.request.clone(), canary.clone()))
+            let discovered = status.sources.iter().map(|known| known.discovered);
+            Some((restart.changes.clone(), restart.request.clone(), canary.clone(), discovered.collect::<Vec<_>>()))
         };
         let (intent, before) = (essence(&status), self.status().and_then(|status| status.restart.clone()));
         let status = self.update_status(context, status, situation).await?;

@@ -24,6 +24,7 @@ use crate::monitor::restart::plan::Skipped;
 use crate::monitor::restart::progress::Refusal;
 use crate::monitor::restart::standing::{OwnerQuery, OwnerStates};
 use crate::monitor::restart::wave::{Reply, Wave};
+use crate::monitor::source::{Origin, Source};
 use crate::monitor::status::{Begun, CanaryState, Restart, Status, Why};
 
 pub(super) struct Drive<'a, 'b> {
@@ -243,8 +244,10 @@ impl Drive<'_, '_> {
         step.context.publish(std::slice::from_ref(&notice), &step.memory.uids()).await;
         announce(step.context, watched).await;
         step.context.emit_events_at(&watched.machine.controllers(), &notice, now).await;
-        // Nothing else wakes the keeper for a request that came during this restart.
-        Ok(if step.memory.is_requested() { Requeue::Now } else { Requeue::At(None) })
+        // Nothing else wakes the keeper for a request that came during this restart, or for a source that is named since.
+        let has_origin = |source: &Source| step.status.is_discovered(&source.name) == (source.origin != Origin::Named);
+        let is_awaited = step.memory.is_requested() || !step.policy.sources.iter().all(has_origin);
+        Ok(if is_awaited { Requeue::Now } else { Requeue::At(None) })
     }
 }
 

@@ -192,7 +192,7 @@ pub fn an_interruption_ends_after_the_quiet_period(account: &Account<'_>) -> Res
     for write in &account.writes {
         let quiet = Duration::from_secs(write.spec.quiet_period_seconds.unwrap_or(3).into());
         let broken = match write.before.interrupted() {
-            _ if write.leaves_some_out() => None,
+            None if write.leaves_some_out() => None,
             // A request makes another restart of one whose canary has failed, also when its content is back.
             None if write.before.has_failed_canaries() => None,
             None => write.supersedes().filter(|_| !quiet.is_zero()).map(|_| "without an interruption"),
@@ -222,8 +222,7 @@ pub fn an_interruption_ends_after_the_quiet_period(account: &Account<'_>) -> Res
 /// source counts from a time between the start of that one and its own reading.
 pub fn a_restart_that_follows_another_one_keeps_its_time(account: &Account<'_>) -> Result<(), String> {
     for write in &account.writes {
-        let supersedes = write.supersedes().filter(|_| !write.leaves_some_out());
-        let (Some(before), Some(after)) = (supersedes, &write.after.restart) else { continue };
+        let (Some(before), Some(after)) = (write.supersedes(), &write.after.restart) else { continue };
         let is_right = |change: &Change| match before.changes.iter().find(|known| known.is_of_same(change)) {
             Some(known) => change.since == known.since,
             None => {

@@ -289,6 +289,31 @@ fn a_change_along_with_the_removal_of_the_restarted_source_supersedes_the_restar
     assert_eq!((desk.changes(), desk.waits_until(23)), ("b=2:20-20:-".into(), true));
 }
 
+/// A pod may have read what was there in between.
+#[test]
+fn an_interrupted_restart_ends_before_it_is_cut_to_the_sources_of_the_spec() {
+    for (left, contents, changes) in [("a", "a=2", "a=2:10-30:-"), ("b", "b=1", "b=1<:13-30:-")] {
+        let mut desk = restarting();
+        desk.at(20).read_all("a=2 b=2");
+        desk.policy = about(left);
+        desk.crash().at(30).read_all(contents);
+        assert_eq!((desk.changes(), desk.superseded()), (changes.into(), 1));
+    }
+}
+
+/// The quiet period is that of what is left.
+#[test]
+fn a_pending_restart_that_is_cut_waits_as_long_in_each_step() {
+    let mut desk = settled("a b", "a=1 b=1");
+    desk.at(10).read_all("a=2 b=1");
+    desk.at(12).read_all("a=2 b=2");
+    desk.policy = about("a");
+    for second in [12, 13] {
+        desk.at(second).read_all("a=2");
+        assert!(desk.waits_until(15), "{:?}", desk.decide());
+    }
+}
+
 #[test]
 fn an_edit_of_the_sources_is_no_content_that_extends_an_interruption() {
     let mut desk = restarting();
