@@ -117,7 +117,7 @@ impl ContentHash {
         if self.has_known_framing() { Ok(self == current) } else { Err(UnknownHash(self.0.to_string())) }
     }
 
-    pub(crate) fn has_known_framing(&self) -> bool {
+    fn has_known_framing(&self) -> bool {
         let is_of = |prefix: &&str| self.0.starts_with(*prefix);
         [PREFIX, KEYED_PREFIX].iter().any(is_of) || [ABSENT, OTHER_KEYS].contains(&&*self.0)
     }

@@ -322,12 +322,11 @@ pub fn observe(
     let of_keys = take_keys(policy, look, &mut next, known.as_mut())?;
     let baseline = of_keys.max(record_sources(policy, look, &mut next));
     forget_unreferenced(policy, look, &mut next, moment.server_now);
-    let (found, quiet) = match next.restart.as_deref() {
+    let (found, mut quiet) = match next.restart.as_deref() {
         None => observe_settled(policy, look, moment, &mut next)?,
         Some(Restart { begun: None, .. }) => observe_pending(policy, known, look, moment, &mut next)?,
         Some(Restart { begun: Some(_), .. }) => observe_under_way(policy, status, known, look, moment, &mut next)?,
     };
-    let mut quiet = quiet;
     if status.is_interrupted() && !next.is_interrupted() {
         cut(&mut next, is_source, moment.server_now);
         if let Some((quiet, restart)) = quiet.as_mut().zip(next.restart.as_deref()) {

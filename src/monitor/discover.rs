@@ -63,7 +63,7 @@ pub(crate) struct Found {
 }
 
 /// Which pods refer to an object.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct By {
     /// When the first of them was created. One that comes later takes no place from it.
     since: ServerTime,
@@ -127,7 +127,7 @@ impl Found {
             let Some(object) = SourceName::referred(&referred) else { continue };
             let before = found.objects.get(&object);
             let unknown = By { since: pod.created, managed: None, unmanaged: None };
-            let mut by = before.cloned().unwrap_or(unknown);
+            let mut by = before.copied().unwrap_or(unknown);
             by.since = by.since.min(pod.created);
             let is_optional = by.of(is_managed);
             *is_optional = Some(referred.is_optional && is_optional.unwrap_or(true));

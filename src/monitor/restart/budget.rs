@@ -16,7 +16,6 @@ pub(super) struct Holding {
     pub(super) present: usize,
     /// Of these, the available ones.
     pub(super) available: usize,
-    pub(super) terminating: usize,
     /// Terminating pods that should have ended by now.
     pub(super) stuck: usize,
     /// Old pods that are neither finished nor terminating.

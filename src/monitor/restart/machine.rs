@@ -299,10 +299,13 @@ impl<P> Machine<P> {
 
     /// Returns a pod that may be handed over, by which the right to that shows, until the restart has begun.
     pub(crate) fn pod_to_hand_over(&self, deployments: &Deployments) -> Option<&Pod> {
-        let mut pods = self.pods.pods().values().filter(|_| !self.is_intended && self.policy.max_surge.is_some());
+        if self.is_intended || self.policy.max_surge.is_none() {
+            return None;
+        }
         let deployment = |pod: &Pod| deployments.get(self.owners.get(pod.controller.as_ref()?)?.controller.as_ref()?);
         let may_surge = |pod: &Pod| deployment(pod).is_some_and(|state| state.may_surge);
-        pods.find(|pod| self.plan.is_old(pod) && pod.is_present() && may_surge(pod)).map(|pod| &**pod)
+        let mut pods = self.pods.pods().values().map(|pod| &**pod);
+        pods.find(|pod| self.plan.is_old(pod) && pod.is_present() && may_surge(pod))
     }
 
     pub(crate) fn started_at(&self) -> ServerTime {
