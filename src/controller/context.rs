@@ -18,6 +18,7 @@ use crate::metrics::Tally;
 use crate::monitor::decide::Finding;
 use crate::monitor::notice::Notice;
 use crate::monitor::source::SourceName;
+use crate::monitor::status::Why;
 
 pub(crate) struct Context {
     /// While the keeper works, begins no request once it is to end.
@@ -49,14 +50,13 @@ impl Context {
         error_span!("reconcile", namespace = self.client.namespace(), monitor = &*self.name)
     }
 
-    pub(crate) fn log_finding(&self, source: &str, version: Option<&ResourceVersion>, finding: Finding) {
+    pub(crate) fn log_finding(&self, source: &str, version: Option<&ResourceVersion>, finding: (Finding, Why)) {
         let version = version.map(ResourceVersion::as_str);
         match finding {
-            Finding::Unchanged => {}
-            Finding::Baseline => info!(source, version, "baseline recorded"),
-            Finding::Modified => info!(source, version, "modification detected"),
-            Finding::Undone => info!(source, version, "modification undone"),
-            Finding::Reverted => info!(source, version, "modification reverted"),
+            (Finding::Unchanged, _) => {}
+            (Finding::Baseline, _) => info!(source, version, "baseline recorded"),
+            (Finding::Changed, Why::Reverted) => info!(source, version, "modification reverted"),
+            (Finding::Changed, _) => info!(source, version, "modification detected"),
         }
     }
 

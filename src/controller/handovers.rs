@@ -223,7 +223,8 @@ impl<T> Sample<T> {
 struct By<'a> {
     monitor: &'a str,
     uid: &'a str,
-    restart: &'a str,
+    /// The number of the restart.
+    restart: Option<u64>,
     at: &'a str,
 }
 
@@ -232,7 +233,7 @@ fn by(pod: &Pod) -> By<'_> {
     let (monitor, rest) = by.split_once('/').unwrap_or_default();
     let (uid, rest) = rest.split_once('/').unwrap_or_default();
     let (restart, at) = rest.rsplit_once('/').unwrap_or_default();
-    By { monitor, uid, restart, at }
+    By { monitor, uid, restart: restart.parse().ok(), at }
 }
 
 fn since(pod: &Pod) -> ServerTime {

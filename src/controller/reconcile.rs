@@ -19,14 +19,12 @@ use super::shared::Selected;
 use super::step::{Step, quiet_period};
 use crate::kube::error::{Cause, Error};
 use crate::metrics::MonitorState;
-use crate::monitor::decide::{
-    Decision, Finding, Look, Moment, Observed, Quiet, decide, forgets_after, interruption, observe,
-};
+use crate::monitor::decide::{Decision, Finding, Look, Moment, decide, forgets_after, observe, quiet_until};
 use crate::monitor::notice::{self, Notice};
 use crate::monitor::reason::{Holds, Reason};
 use crate::monitor::report::{self, Situation};
 use crate::monitor::spec::Policy;
-use crate::monitor::status::{Restart, Status};
+use crate::monitor::status::Status;
 
 /// A held restart is checked at least this often, because the server's clock may be set meanwhile.
 const HOLD_RECHECK: Duration = Duration::from_secs(3600);
@@ -114,38 +112,34 @@ impl Reconciler {
         let now = timer_now();
         let read_at = self.memory.read_at().unwrap_or(now);
         let moment = Moment { read_at, now, server_now: self.context.client.server_now() };
-        let Observed { status: observed, mut quiet, finding } =
-            match observe(policy, &status, self.memory.quiet(), &look, moment) {
-                Ok(observed) => observed,
-                Err(unknown) => {
-                    scheduling.end_turn();
-                    self.restarts.hold();
-                    let text = unknown.to_string();
-                    self.memory.update_status(&self.context, status, &Situation::InvalidStatus(&text)).await?;
-                    return Ok(Requeue::At(None));
-                }
-            };
+        let (observed, finding) = match observe(policy, &status, &look, moment) {
+            Ok(observed) => observed,
+            Err(unknown) => {
+                scheduling.end_turn();
+                self.restarts.hold();
+                let text = unknown.to_string();
+                self.memory.update_status(&self.context, status, &Situation::InvalidStatus(&text)).await?;
+                return Ok(Requeue::At(None));
+            }
+        };
         // One that has forgotten its sources has been seen before.
         let is_new = status.baselined_at.is_none() && status.history.is_empty();
         let is_first_sight = is_new && !status.is_baselined() && observed.is_baselined();
-        let is_same_restart = status.restart == observed.restart;
         status = observed;
         let request = self.memory.request();
         if is_first_sight {
             status.ignore_request(request.as_ref());
         }
-        let notices = self.announce(&status, quiet.as_ref(), &look, finding);
-        let decision = decide(policy, &status, &look, quiet.as_ref(), request.as_ref(), moment);
-        if decision != Decision::Resume {
-            self.restarts.record_deletions(&mut status);
-        }
-        let interruption = interruption(policy, &status, quiet.as_ref());
+        let notices = self.announce(&status, &look, finding);
+        // Whatever holds a restart, the end of its quiet period wakes.
+        let quiet_until = quiet_until(policy, &status, &look, moment).filter(|until| *until > now);
         let counted = self.memory.status().and_then(|status| status.pods);
         let (context, memory) = (&self.context, &mut self.memory);
         let step = Step { context, memory, scheduling, policy, status };
-        let mut requeue = act(step, &mut self.restarts, &self.recount, quiet.as_mut(), decision).await;
+        let decide = |status: &Status| decide(policy, status, &look, request.as_ref(), moment);
+        let mut requeue = act(step, &mut self.restarts, &self.recount, decide).await;
         if let Some(status) = self.memory.status() {
-            if status.restart.as_ref().is_none_or(|restart| restart.begun.is_none()) {
+            if status.begun().is_none() {
                 self.restarts.end();
             }
             if status.restart.is_none() {
@@ -155,24 +149,10 @@ impl Reconciler {
                 let now = timer_now();
                 let count_at = self.recount.schedule(counted, status.pods, now);
                 let forget_at = forgets_after(status, self.context.client.server_now()).map(|after| now + after);
-                *until = until.iter().copied().chain(count_at).chain(interruption).chain(forget_at).min();
+                *until = until.iter().copied().chain(count_at).chain(quiet_until).chain(forget_at).min();
             }
         }
         self.context.publish(&notices, &self.memory.uids()).await;
-        // What was not written is decided again, from the earlier quiet period.
-        match &requeue {
-            Ok(Requeue::At(_) | Requeue::Later(_) | Requeue::Never) => self.memory.record_quiet(quiet),
-            Ok(Requeue::Now | Requeue::OnTurn(_)) => self.memory.record_quiet_of_restart(quiet),
-            Err(_) if finding != Finding::Unchanged => {
-                let before = self.memory.quiet().map(|before| before.with_unrecorded(policy.quiet_period, now));
-                let before = before.map(|before| before.knowing(quiet.as_ref()));
-                self.memory.record_quiet(before);
-                self.memory.record_quiet_of_restart(quiet);
-            }
-            // There was nothing to write about the content.
-            Err(_) if is_same_restart => self.memory.record_quiet(quiet),
-            Err(_) => {}
-        }
         requeue
     }
 
@@ -180,8 +160,7 @@ impl Reconciler {
         let Some(status) = self.memory.status() else { return };
         let Some(ready) = status.conditions.first() else { return };
         // A restart that waited for a window may be about content of last week.
-        let since = |restart: &Restart| restart.begun.as_ref().map_or(restart.observed_at(), |begun| begun.started_at);
-        let pending = status.restart.as_deref().map(since);
+        let pending = status.begun().map(|begun| begun.started_at).or_else(|| status.observed_at());
         // An operator of another version may have written the reason.
         let known: Option<Reason> = ready.reason.parse().ok();
         let state = MonitorState {
@@ -209,14 +188,14 @@ impl Reconciler {
     }
 
     /// Logs a finding once, and returns the notices about it.
-    fn announce(&mut self, status: &Status, quiet: Option<&Quiet>, look: &Look, finding: Finding) -> Vec<Notice> {
-        let changed = quiet.map_or_else(|| status.changed_by_restart(), |quiet| status.changed(&quiet.content.0));
+    fn announce(&mut self, status: &Status, look: &Look, finding: Finding) -> Vec<Notice> {
+        let changed = status.changed();
         let Some(replaced) = self.memory.announce(finding, &changed) else { return Vec::new() };
         let version = match &changed[..] {
             [only] => status.version_of(only),
             _ => look.newest().and_then(|content| content.version.as_ref()),
         };
-        self.context.log_finding(&report::named(status, &changed), version, finding);
+        self.context.log_finding(&report::named(status, &changed), version, (finding, status.why()));
         replaced.into_iter().map(notice::immutable_replaced).collect()
     }
 
@@ -238,17 +217,27 @@ impl Reconciler {
     }
 }
 
+/// Carries out what `decide` says about the status, once more after a count.
 async fn act(
-    step: Step<'_>,
+    mut step: Step<'_>,
     restarts: &mut Restarts,
     recount: &Recount,
-    quiet: Option<&mut Quiet>,
-    decision: Decision,
+    decide: impl Fn(&Status) -> Decision,
 ) -> Result<Requeue, Error> {
     step.scheduling.drop_interest();
     let (policy, now) = (step.policy, timer_now());
+    let mut decision = decide(&step.status);
+    if decision != Decision::Resume {
+        restarts.record_deletions(&mut step.status);
+    }
+    if decision == Decision::Count {
+        if !restarts.count(&mut step).await? {
+            return Ok(Requeue::At(None));
+        }
+        decision = decide(&step.status);
+    }
     match decision {
-        Decision::Read => {
+        Decision::Read | Decision::Count => {
             step.scheduling.end_turn();
             step.memory.require_read_from(now);
             Ok(Requeue::Now)
@@ -257,18 +246,16 @@ async fn act(
             restarts.hold();
             settle(step, recount).await
         }
-        Decision::Missing(sources) => wait(step, restarts, quiet, &Situation::SourceNotFound(&sources), None).await,
-        Decision::Suspended { requested } => {
-            wait(step, restarts, quiet, &Situation::Suspended { requested }, None).await
-        }
-        Decision::Quiet(until) => wait(step, restarts, quiet, &quiet_period(policy), Some(until)).await,
+        Decision::Missing(sources) => wait(step, restarts, &Situation::SourceNotFound(&sources), None).await,
+        Decision::Suspended { requested } => wait(step, restarts, &Situation::Suspended { requested }, None).await,
+        Decision::Quiet(until) => wait(step, restarts, &quiet_period(policy), Some(until)).await,
         Decision::Hold(hold, until) => {
             let writers = step.memory.writers(&step.status);
             let until = until.into_iter().chain([now + HOLD_RECHECK]).min();
-            wait(step, restarts, quiet, &Situation::Held { hold: &hold, writers }, until).await
+            wait(step, restarts, &Situation::Held { hold: &hold, writers }, until).await
         }
         Decision::CanaryFailed(message) => restarts.stay_failed(step, &message).await,
-        Decision::Begin(restart) => restarts.begin(step, restart).await,
+        Decision::Begin(request) => restarts.begin(step, request).await,
         Decision::Resume => restarts.resume(step).await,
     }
 }
@@ -292,16 +279,14 @@ async fn settle(mut step: Step<'_>, recount: &Recount) -> Result<Requeue, Error>
 async fn wait(
     mut step: Step<'_>,
     restarts: &mut Restarts,
-    quiet: Option<&mut Quiet>,
     situation: &Situation<'_>,
     until: Option<Instant>,
 ) -> Result<Requeue, Error> {
     step.scheduling.end_turn();
     restarts.hold();
-    let is_unknown = matches!(situation, Situation::SourceNotFound(_)) && !step.memory.has_found_any();
-    let listed = if is_unknown { Ok(()) } else { restarts.take_snapshot(&mut step, quiet).await };
+    let listed = restarts.take_list(&mut step).await;
     // A change is recorded even if the pods cannot be listed now.
-    if listed.is_ok() || !step.memory.has_restart_of(&step.status) {
+    if listed.is_ok() || !step.memory.has_recorded(&step.status) {
         step.update_status(situation).await?;
     }
     listed.map(|()| Requeue::At(until))

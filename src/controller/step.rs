@@ -55,7 +55,7 @@ impl Step<'_> {
 
     /// Writes the restart unless it is stored, so that a crash does not lose it while it waits.
     pub(crate) async fn record_restart(&mut self, situation: &Situation<'_>) -> Result<(), Error> {
-        if self.memory.has_restart_of(&self.status) {
+        if self.memory.has_recorded(&self.status) {
             return Ok(());
         }
         self.update_status(situation).await

@@ -11,7 +11,7 @@ use super::restart::surge::DeploymentState;
 use super::restart::{SKEW, SLACK, is_available};
 use super::source::SourceName;
 use super::spec::Policy;
-use super::status::{Change, Restart, Status};
+use super::status::{Begun, SourceStatus, Status};
 use crate::kube::ServerTime;
 use crate::monitor::pod::Pod;
 
@@ -39,46 +39,43 @@ pub(crate) enum Fate {
 
 impl Claim {
     /// Returns the claim on a pod with these labels and references, created at this time, of the ConfigMonitor with this
-    /// UID, which has handed it over in this restart, as annotations of the pod say. `found` has its name.
+    /// UID, which has handed it over in the restart of this number, as annotations of the pod say. `found` has its name.
     pub(crate) fn of(
         found: Option<&ConfigMonitor>,
-        (uid, identity): (&str, &str),
+        (uid, number): (&str, Option<u64>),
         (labels, referred, created): (&BTreeMap<String, String>, Option<&BTreeSet<SourceName>>, ServerTime),
     ) -> Self {
         let Some(monitor) = found.filter(|monitor| monitor.metadata.uid.as_str() == uid) else { return Self::None };
         let status = monitor.status.as_deref().map_or(Ok(Status::default()), |text| serde_json::from_str(text.get()));
         // Somebody must mend what cannot be read. Until then the pod serves.
         let (Ok(policy), Ok(status)) = (Policy::of(monitor.spec.as_deref()), status) else { return Self::Held };
-        let is_of =
-            |restart: &Restart| restart.begun.as_ref().is_some_and(|begun| created <= begun.started_at.plus(SKEW));
-        match status.restart.as_deref() {
-            _ if !policy.selector.matches(labels) => Self::None,
-            _ if policy.suspend => Self::Held,
-            // It replaces no pod that is younger, whatever annotations say.
-            Some(restart) if restart.identity().as_deref() == Some(identity) && is_of(restart) => Self::Held,
-            Some(restart) => {
-                let concerns =
-                    |change: &&Change| !status.is_discovered(&change.source) || refers(referred, &change.source);
-                let (back, other): (Vec<&Change>, Vec<&Change>) =
-                    restart.changes.iter().filter(concerns).partition(|change| change.revert);
-                // Only the lists say which pods the restart replaces. It waits for no pod that somebody else holds.
-                let of_request = restart.request.iter().map(|request| request.observed_at);
-                let listed: Vec<ServerTime> = other.iter().map(|change| change.observed_at).chain(of_request).collect();
-                let (is_replaced, may_be) = (
-                    listed.iter().any(|at| created.plus(SKEW) < *at),
-                    listed.iter().any(|at| created <= at.plus(SKEW)),
-                );
-                match back.iter().map(|change| change.since).min() {
-                    _ if is_replaced && restart.begun.is_some() => Self::Held,
-                    Some(since) if !may_be => Self::Reverted(since),
-                    _ => Self::Over,
-                }
-            }
-            None if status.history.iter().any(|entry| identity.starts_with(&format!("{}/", entry.started_at))) => {
-                Self::Over
-            }
-            // Somebody has made the operator forget it: the pods count as having the content as of now.
-            None => Self::None,
+        // It replaces no pod that is younger, whatever annotations say.
+        let is_of = |begun: &Begun| Some(begun.number) == number && created <= begun.started_at.plus(SKEW);
+        if !policy.selector.matches(labels) {
+            return Self::None;
+        }
+        if policy.suspend || status.begun().is_some_and(is_of) {
+            return Self::Held;
+        }
+        if status.restart.is_none() {
+            // Somebody may have made the operator forget it: then the pods count as having the content as of now.
+            let is_over = status.history.iter().any(|entry| Some(entry.number) == number);
+            return if is_over { Self::Over } else { Self::None };
+        }
+        let sources = || {
+            let of_pod = |known: &&SourceStatus| !known.discovered || refers(referred, &known.name);
+            status.sources.iter().filter(of_pod).filter_map(|known| Some((known, known.changes.first()?)))
+        };
+        // Only the lists say which pods the restart replaces. It waits for no pod that somebody else holds.
+        let listed = || {
+            let of_changes = sources().filter(|(known, _)| known.differs()).map(|(_, first)| first.observed_at);
+            of_changes.chain(status.request().map(|request| request.observed_at))
+        };
+        let back = sources().filter(|(known, _)| !known.differs()).map(|(_, first)| first.since).min();
+        match back {
+            _ if status.begun().is_some() && listed().any(|at| created.plus(SKEW) < at) => Self::Held,
+            Some(since) if !listed().any(|at| created <= at.plus(SKEW)) => Self::Reverted(since),
+            _ => Self::Over,
         }
     }
 }

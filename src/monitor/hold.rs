@@ -8,7 +8,7 @@ use std::time::Duration;
 use jiff::Zoned;
 
 use super::spec::Policy;
-use super::status::{Change, Restart, SourceStatus, Status};
+use super::status::{SourceStatus, Status};
 use super::window::open_since;
 use crate::kube::ServerTime;
 
@@ -43,25 +43,25 @@ impl Hold {
     }
 }
 
-/// Returns since when this restart may begin. `None`: no window, interval or guard applies to it.
+/// Returns since when the pending restart may begin, or the one that is requested now. `None`: no window, interval or guard
+/// applies to it.
 ///
 /// # Errors
 /// What holds the restart now.
 pub(crate) fn may_begin(
     policy: &Policy,
     status: &Status,
-    restart: &Restart,
+    is_requested: bool,
     now: ServerTime,
 ) -> Result<Option<ServerTime>, Hold> {
-    if restart.is_requested() {
+    if is_requested {
         return Ok(None);
     }
     let opened = open_since(&policy.windows, now).map_err(Hold::OutsideWindow)?;
     let hold = if policy.min_interval.is_zero() {
-        let changes = restart.changes.iter().filter(|_| restart.is_for_a_change());
-        changes.filter_map(|change| held_back_until(status, change)).max().map(Hold::BackOff)
+        status.sources.iter().filter_map(held_back_until).max().map(Hold::BackOff)
     } else {
-        status.starts().first().map(|last| Hold::MinInterval(last.plus(policy.min_interval)))
+        status.starts().next().map(|last| Hold::MinInterval(last.plus(policy.min_interval)))
     };
     let until = hold.as_ref().and_then(Hold::until);
     match hold {
@@ -70,34 +70,37 @@ pub(crate) fn may_begin(
     }
 }
 
-/// Returns whether a change is none that a restart has begun for already: the one that follows it goes on with what is left.
-fn counts(known: &SourceStatus, change: &Change) -> bool {
-    !change.revert && known.restarts.first().is_none_or(|start| change.observed_at >= *start)
+/// Returns when the content first changed, if that is a change for which no restart has begun: the one that follows it goes
+/// on with what is left. People make reverts.
+fn counted_since(known: &SourceStatus) -> Option<ServerTime> {
+    let last = known.changes.last().filter(|_| known.differs())?;
+    let is_new = known.restarts.first().is_none_or(|start| last.observed_at >= *start);
+    is_new.then(|| known.changes.first().map_or(last.observed_at, |first| first.observed_at))
 }
 
 /// Returns until when the guard against loops holds a change.
-fn held_back_until(status: &Status, change: &Change) -> Option<ServerTime> {
-    let known = status.sources.iter().find(|known| known.name == change.source && counts(known, change))?;
-    let seconds = known.restart_back_off_seconds.filter(|seconds| is_loop(*seconds, &known.restarts, change))?;
+fn held_back_until(known: &SourceStatus) -> Option<ServerTime> {
+    let since = counted_since(known)?;
+    let seconds = known.restart_back_off_seconds.filter(|seconds| is_loop(*seconds, &known.restarts, since))?;
     // Counted from the start alone, an application that writes 5 min after each start would wait only once the wait is
-    // longer. Counted from the change alone, content that supersedes a restart would not wait, as its `since` is that of
-    // the restart.
+    // longer. Counted from the change alone, content that supersedes a restart would not wait, as it first changed before
+    // that restart.
     let last = known.restarts.first()?;
-    Some((*last).max(change.since).plus(Duration::from_secs(seconds.into())))
+    Some((*last).max(since).plus(Duration::from_secs(seconds.into())))
 }
 
-/// Records for each changed source that a restart begins, and how long the next one must wait. The status stores that,
-/// because a few starts do not show how long a loop has lasted.
-pub(crate) fn record_start(policy: &Policy, status: &mut Status, restart: &Restart, start: ServerTime) {
+/// Records for each changed source that a restart begins, and how long the next one must wait, unless somebody has requested
+/// the restart. The status stores that, because a few starts do not show how long a loop has lasted.
+pub(crate) fn record_start(policy: &Policy, status: &mut Status, start: ServerTime) {
+    let is_requested = status.is_requested();
     for known in &mut status.sources {
         if !policy.min_interval.is_zero() {
             known.restart_back_off_seconds = None;
         }
-        let change = restart.change(&known.name).filter(|change| restart.is_for_a_change() && counts(known, change));
-        let Some(change) = change else { continue };
+        let Some(since) = counted_since(known).filter(|_| !is_requested) else { continue };
         if policy.min_interval.is_zero() {
             known.restart_back_off_seconds = match known.restart_back_off_seconds {
-                Some(seconds) if is_loop(seconds, &known.restarts, change) => {
+                Some(seconds) if is_loop(seconds, &known.restarts, since) => {
                     Some(seconds.saturating_mul(2).min(MAX_BACK_OFF))
                 }
                 _ => {
@@ -114,8 +117,8 @@ pub(crate) fn record_start(policy: &Policy, status: &mut Status, restart: &Resta
 /// Returns whether a change is part of a loop. `starts` are those of restarts for earlier changes of its source, newest
 /// first. A loop is the sixth such restart within ten minutes and every later one, until ten minutes pass without a
 /// change.
-fn is_loop(seconds: u32, starts: &[ServerTime], change: &Change) -> bool {
-    let is_soon_after = |start: &ServerTime| change.since.since(*start) < FORGOTTEN_AFTER;
+fn is_loop(seconds: u32, starts: &[ServerTime], since: ServerTime) -> bool {
+    let is_soon_after = |start: &ServerTime| since.since(*start) < FORGOTTEN_AFTER;
     starts.first().is_some_and(is_soon_after)
         && (seconds > FIRST_BACK_OFF || starts.get(LOOP - 1).is_some_and(is_soon_after))
 }

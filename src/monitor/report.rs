@@ -316,7 +316,9 @@ impl Situation<'_> {
             }
             Self::QuietPeriod { seconds } => {
                 let activity = match status.why() {
-                    Why::Requested if !status.is_interrupted() => "waiting until the pods can be listed".to_owned(),
+                    Why::Requested if status.pending().next().is_none() => {
+                        "waiting until the pods can be listed".to_owned()
+                    }
                     _ => format!("waiting until the content has been unchanged for {seconds} s"),
                 };
                 said(Reason::QuietPeriod, how_far(status), activity, NO_ACTION_NEEDED)
@@ -430,7 +432,7 @@ fn said(
 }
 
 fn how_far(status: &Status) -> String {
-    match (status.restart.as_ref().and_then(|restart| restart.begun.as_ref()), status.why()) {
+    match (status.begun(), status.why()) {
         (Some(begun), _) => Progress::new(begun).deleted(status),
         (None, Why::Requested) => NOT_BEGUN.to_owned(),
         (None, Why::Changed | Why::Reverted) => {
@@ -490,7 +492,7 @@ fn source_of(status: &Status) -> Message {
 
 /// Returns the changed sources of the restart in the status. Without any, returns all sources in short.
 pub(crate) fn changed(status: &Status) -> String {
-    named(status, &status.changed_by_restart())
+    named(status, &status.changed())
 }
 
 /// Returns these sources. Without any, returns all sources in short.

@@ -1,12 +1,12 @@
 //! The sources of a ConfigMonitor: as written in a spec, as checked, and their contents as hashes.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::content::{ContentHash, Kind, UnknownHash};
+use super::content::Kind;
 use crate::kube::names::is_dns_subdomain;
 use crate::kube::references::Referred;
 
@@ -116,76 +116,4 @@ pub(super) fn source(kind: Kind, name: &str, keys: Option<&[String]>, optional: 
     }
     let keys = keys.map(|keys| keys.iter().cloned().collect());
     Ok(Source { name: SourceName { kind, name: name.into() }, keys, optional, origin: Origin::Named })
-}
-
-/// The content of each of some sources.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Contents(BTreeMap<SourceName, ContentHash>);
-
-impl Contents {
-    pub(crate) fn get(&self, source: &SourceName) -> Option<&ContentHash> {
-        self.0.get(source)
-    }
-
-    pub(crate) fn get_mut(&mut self, source: &SourceName) -> Option<&mut ContentHash> {
-        self.0.get_mut(source)
-    }
-
-    pub(crate) fn set(&mut self, source: &SourceName, hash: ContentHash) {
-        self.0.insert(source.clone(), hash);
-    }
-
-    pub(crate) fn set_all<'a>(&mut self, contents: impl Iterator<Item = (&'a SourceName, &'a ContentHash)>) {
-        self.0.extend(contents.map(|(source, hash)| (source.clone(), hash.clone())));
-    }
-
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (&SourceName, &ContentHash)> {
-        self.0.iter()
-    }
-
-    /// Returns whether these contents, read from a status, equal `current`.
-    ///
-    /// # Errors
-    /// If the framing of one hash is unknown. That is no change of content.
-    pub(crate) fn are(&self, current: &Self) -> Result<bool, UnknownHash> {
-        for (source, hash) in self.iter() {
-            match current.get(source) {
-                Some(current) if hash.is(current)? => {}
-                _ => return Ok(false),
-            }
-        }
-        Ok(self.0.len() == current.0.len())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn named(name: &str) -> SourceName {
-        SourceName { kind: Kind::ConfigMap, name: name.into() }
-    }
-
-    fn contents(of: &[(&str, &str)]) -> Contents {
-        let mut contents = Contents::default();
-        of.iter().for_each(|(name, hash)| contents.set(&named(name), format!("sha256:{hash}").as_str().into()));
-        contents
-    }
-
-    #[test]
-    fn contents_are_what_there_is_only_if_all_of_them_are() {
-        let now = contents(&[("a", "1"), ("b", "2")]);
-        assert_eq!(now.are(&now), Ok(true));
-        for other in [
-            &[("a", "1")][..],
-            &[("a", "1"), ("b", "3")],
-            &[("a", "1"), ("c", "2")],
-            &[("a", "1"), ("b", "2"), ("c", "3")],
-        ] {
-            assert_eq!((contents(other).are(&now), now.are(&contents(other))), (Ok(false), Ok(false)), "{other:?}");
-        }
-        let mut odd = now.clone();
-        odd.set(&named("b"), "blake9:2".into());
-        assert!(odd.are(&now).is_err());
-    }
 }

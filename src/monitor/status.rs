@@ -1,7 +1,9 @@
 //! The status of a ConfigMonitor: what the operator records between processes. See `crd.yml` for what each field means.
+//!
+//! Each source has a journal: the content that pods have been restarted for, and each content that was read since. Which
+//! pods may have other content than the last one follows from that (`restart/stale.rs`).
 
 use std::borrow::Cow;
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,11 +13,16 @@ use serde_json::value::RawValue;
 use strum::IntoStaticStr;
 
 use super::content::ContentHash;
-use super::source::{Contents, Keys, SourceName};
+use super::source::{Keys, SourceName};
 use crate::kube::{ResourceVersion, ServerTime};
 
 /// The maximum number of recorded restarts.
 const HISTORY: usize = 10;
+/// The maximum number of changes of a source. Four suffice to keep the one that the restart under way has begun for: those
+/// before it, that one, those after it, and the last one.
+const MAX_CHANGES: usize = 4;
+/// The maximum number of changes of all sources, unless each has two.
+const MAX_ALL_CHANGES: usize = 256;
 /// The maximum number of sources that a recorded restart names. It may have had more.
 pub const MAX_SOURCES_OF_ENTRY: usize = 12;
 pub(super) const A_SECOND: Duration = Duration::from_secs(1);
@@ -46,6 +53,13 @@ pub struct Status {
     /// assumed to run with it. Absent after a restart.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub baselined_at: Option<ServerTime>,
+    /// When all contents were last known to be those that pods have.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub settled_at: Option<ServerTime>,
+    /// How many of the selected pods may have other content than the last one, by the first list since the last change.
+    /// Absent until then.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub outdated: Option<usize>,
     /// How many pods the selector matched when they were last listed. Absent until the pods have been listed for the
     /// current spec.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -94,6 +108,9 @@ pub struct SourceStatus {
     /// The content that the selected pods have been restarted for. Absent until the first content is recorded.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hash: Option<ContentHash>,
+    /// The contents that were read since, oldest first. The last one is that which pods are restarted for.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub changes: Vec<Change>,
     /// When the last restarts for changes of it began, newest first, as far as the guard against loops counts them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub restarts: Vec<ServerTime>,
@@ -103,14 +120,34 @@ pub struct SourceStatus {
     pub restart_back_off_seconds: Option<u32>,
 }
 
+/// A content of a source that came after another one.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Change {
+    /// The content. Several that came one after the other may be one that no other equals.
+    pub hash: ContentHash,
+    /// Until when the content before was known to be there.
+    pub since: ServerTime,
+    /// When this content was first read.
+    pub observed_at: ServerTime,
+    /// The version of the list of pods that was read right after that: no other pod has read earlier content. Absent until
+    /// the list has succeeded.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pods_resource_version: Option<ResourceVersion>,
+    /// Whether the restart under way has begun for this content.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub begun: bool,
+}
+
 /// A restart that is pending, or under way once it has begun.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Restart {
-    /// The sources whose content has changed, in the order in which that was read.
-    #[serde(rename = "sources")]
-    pub changes: Vec<Change>,
-    /// The request that the restart handles. Without a change, it is the only reason.
+    /// The first of the changes of which none has stood for a quiet period before the next one, since content was last back
+    /// or a restart has begun.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub changing_since: Option<ServerTime>,
+    /// The request that the restart handles.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub request: Option<Request>,
     /// What is known since the restart began. Absent while it is pending.
@@ -118,31 +155,12 @@ pub struct Restart {
     pub begun: Option<Begun>,
 }
 
-/// A change of a source, for which pods are restarted.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Change {
-    /// The identity of the object.
-    #[serde(flatten)]
-    pub source: SourceName,
-    /// The content that pods are restarted for.
-    pub hash: ContentHash,
-    /// When this content was first read.
-    pub observed_at: ServerTime,
-    /// The version of the pod list that was read right after the content: its pods may run with earlier content. Absent
-    /// until the list has succeeded.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub pods_resource_version: Option<ResourceVersion>,
-    /// When the content first differed from what pods had been restarted for.
-    pub since: ServerTime,
-    /// The version of the pod list that was read at `since`, if other content has come later: its pods are older than
-    /// the change.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub since_pods_resource_version: Option<ResourceVersion>,
-    /// Whether the content is back to what pods had been restarted for. Only pods created since `since` are then
-    /// restarted.
-    #[serde(default, skip_serializing_if = "is_default")]
-    pub revert: bool,
+/// What decides which pods are old: of each changed source whether only pods that refer to it have read it, and its contents;
+/// and the request. Not for which of the contents the restart has begun.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Journal {
+    sources: Vec<(SourceName, bool, Option<ContentHash>, Vec<Change>)>,
+    request: Option<Request>,
 }
 
 /// A request for a restart of all selected pods.
@@ -174,6 +192,8 @@ pub(crate) enum Why {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Begun {
+    /// Distinguishes the restarts of a ConfigMonitor: counts up with each that begins.
+    pub number: u64,
     /// When the restart began.
     pub started_at: ServerTime,
     /// The label selector when the restart began.
@@ -195,10 +215,6 @@ pub struct Begun {
     pub progress: String,
     /// When the restart last made progress.
     pub last_progress_at: ServerTime,
-    /// When other content was first read, which has stopped the deletions. If the content of the restart does not come
-    /// back within the quiet period, the restart has ended.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub interrupted_at: Option<ServerTime>,
     /// The canary, if there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub canary: Option<Canary>,
@@ -250,6 +266,8 @@ impl CanaryState {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Entry {
+    /// The number of the restart.
+    pub number: u64,
     /// The sources whose content had changed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub sources: Vec<SourceName>,
@@ -321,96 +339,72 @@ impl SourceStatus {
             keys,
             resource_version: None,
             hash: None,
+            changes: Vec::new(),
             restarts: Vec::new(),
             restart_back_off_seconds: None,
         }
     }
+
+    /// Returns the content as last read.
+    pub fn last(&self) -> Option<&ContentHash> {
+        self.changes.last().map(|change| &change.hash).or(self.hash.as_ref())
+    }
+
+    /// Returns the content that the restart under way has begun for.
+    fn target(&self) -> Option<&ContentHash> {
+        self.changes.iter().find(|change| change.begun).map(|change| &change.hash).or(self.hash.as_ref())
+    }
+
+    /// Returns whether pods have been restarted for other content than the last one.
+    pub(crate) fn differs(&self) -> bool {
+        self.last() != self.hash.as_ref()
+    }
+
+    /// Returns the last change, unless the restart under way has begun for it.
+    pub(crate) fn pending(&self) -> Option<&Change> {
+        self.changes.last().filter(|change| !change.begun)
+    }
+
+    pub(crate) fn append(&mut self, change: Change) {
+        self.changes.push(change);
+        if self.changes.len() > MAX_CHANGES {
+            self.merge();
+        }
+    }
+
+    /// Makes one of two changes that follow each other: pods that may have read either have other content. If possible, the
+    /// restart under way has begun for neither.
+    fn merge(&mut self) {
+        let are_free = |at: &usize| !self.changes[*at].begun && !self.changes[at + 1].begun;
+        let at = (0..self.changes.len() - 2).find(are_free).unwrap_or(0);
+        let second = self.changes.remove(at + 1);
+        let first = &mut self.changes[at];
+        first.hash = ContentHash::unknown();
+        first.pods_resource_version = first.pods_resource_version.take().or(second.pods_resource_version);
+    }
+
+    /// Returns all contents that the journal knows.
+    pub(super) fn hashes_mut(&mut self) -> impl Iterator<Item = &mut ContentHash> {
+        self.hash.iter_mut().chain(self.changes.iter_mut().map(|change| &mut change.hash))
+    }
 }
 
 impl Restart {
-    pub(crate) fn change(&self, source: &SourceName) -> Option<&Change> {
-        self.changes.iter().find(|change| change.source == *source)
-    }
-
     /// Returns whether somebody has requested this restart as it is, and it waits for no window. For other content it
     /// would.
     pub(crate) fn is_requested(&self) -> bool {
         self.request.as_ref().is_some_and(|request| !request.taken_over)
     }
-
-    /// Returns whether all content is back to what pods had been restarted for, and nobody has requested a restart.
-    pub(crate) fn is_revert(&self) -> bool {
-        self.request.is_none() && !self.changes.is_empty() && self.changes.iter().all(|change| change.revert)
-    }
-
-    /// Returns whether the guard against loops counts this restart, and may hold it: people make reverts and requests.
-    pub(crate) fn is_for_a_change(&self) -> bool {
-        !self.is_revert() && !self.is_requested()
-    }
-
-    /// Returns when the content was first read that was read last, or when a restart was requested without any.
-    pub(crate) fn observed_at(&self) -> ServerTime {
-        let requested = || self.request.as_ref().map(|request| request.observed_at);
-        self.newest().map(|change| change.observed_at).or_else(requested).unwrap_or(ServerTime::from_second(0))
-    }
-
-    /// Returns since when the pods wait: since a request, or since the newest content was first read.
-    pub(crate) fn waits_since(&self) -> ServerTime {
-        let request = self.request.as_ref().filter(|request| !request.taken_over);
-        request.map_or_else(|| self.observed_at(), |request| request.observed_at)
-    }
-
-    /// Returns when some content first differed from what pods had been restarted for, or when a restart was requested
-    /// without any.
-    pub(crate) fn since(&self) -> ServerTime {
-        self.changes.iter().map(|change| change.since).min().unwrap_or_else(|| self.observed_at())
-    }
-
-    fn newest(&self) -> Option<&Change> {
-        self.changes.last()
-    }
-
-    /// Returns where the list of pods right after each reading or request is named.
-    pub(crate) fn lists_mut(&mut self) -> impl Iterator<Item = &mut Option<ResourceVersion>> {
-        let of_changes = self.changes.iter_mut().map(|change| &mut change.pods_resource_version);
-        of_changes.chain(self.request.iter_mut().map(|request| &mut request.pods_resource_version))
-    }
-
-    /// Returns the lists of pods that say which ones are old.
-    pub(crate) fn lists(&self) -> impl Iterator<Item = &ResourceVersion> {
-        let of_changes = self.changes.iter().flat_map(|change| {
-            let left = change.since_pods_resource_version.as_ref().filter(|_| change.revert);
-            change.pods_resource_version.iter().chain(left)
-        });
-        of_changes.chain(self.request.iter().filter_map(|request| request.pods_resource_version.as_ref()))
-    }
-
-    /// Returns the list of pods that was made last.
-    pub(crate) fn last_list(&self) -> Option<&ResourceVersion> {
-        let of_changes = self.newest().and_then(|change| change.pods_resource_version.as_ref());
-        let of_request = self.request.as_ref().and_then(|request| request.pods_resource_version.as_ref());
-        if self.is_requested() { of_request.or(of_changes) } else { of_changes.or(of_request) }
-    }
-
-    /// Returns what distinguishes a restart that has begun from the others of its ConfigMonitor: two may begin in the same
-    /// second, the second one with the same list, for what is left of the first one.
-    pub(crate) fn identity(&self) -> Option<String> {
-        let (began, version) = (self.begun.as_ref()?.started_at, self.last_list().map_or("", ResourceVersion::as_str));
-        Some(format!("{began}/{version}/{}{}", self.changes.len(), if self.is_revert() { "/revert" } else { "" }))
-    }
-
-    pub(crate) fn interrupted_at(&self) -> Option<ServerTime> {
-        self.begun.as_ref()?.interrupted_at
-    }
 }
 
 impl Begun {
     /// Returns the record of a restart of `pods` pods that begins now.
-    pub fn new(started_at: ServerTime, pod_selector: String, pods: usize) -> Self {
+    pub fn new(number: u64, started_at: ServerTime, pod_selector: String, pods: usize) -> Self {
         let (remaining, deleted, last_progress_at) = (pods, 0, started_at);
         let progress = format!("0/{pods}");
-        let (interrupted_at, canary) = (None, None);
+        let canary = None;
         Self {
+            number,
             started_at,
             pod_selector,
             pods,
@@ -419,7 +413,6 @@ impl Begun {
             handed_over: 0,
             progress,
             last_progress_at,
-            interrupted_at,
             canary,
         }
     }
@@ -436,9 +429,8 @@ impl Begun {
         Self { remaining, progress, ..self }
     }
 
-    /// Ends an interruption. It does not count as bake time, so that begins anew.
-    pub(super) fn go_on(&mut self) {
-        self.interrupted_at = None;
+    /// Other content has come. The time until the restart goes on does not count as bake time.
+    pub(super) fn interrupt(&mut self) {
         if let Some(canary) = self.canary.as_mut().filter(|canary| canary.state.is_baking()) {
             canary.state = CanaryState::Replacing;
         }
@@ -446,76 +438,189 @@ impl Begun {
 }
 
 impl Status {
-    /// Records the content of a source as a baseline: the selected pods are assumed to run with it.
-    pub(crate) fn baseline(&mut self, at: ServerTime) {
-        self.baselined_at = Some(at);
-        (self.skipped, self.skipped_pods) = (0, String::new());
+    pub(crate) fn source(&self, name: &SourceName) -> Option<&SourceStatus> {
+        self.sources.iter().find(|known| known.name == *name)
     }
 
-    /// Records that a change is handled: the selected pods run with its content, except the skipped ones. `begun` is
-    /// the restart for the change, if one began.
+    pub(crate) fn begun(&self) -> Option<&Begun> {
+        self.restart.as_ref()?.begun.as_ref()
+    }
+
+    pub(crate) fn request(&self) -> Option<&Request> {
+        self.restart.as_ref()?.request.as_ref()
+    }
+
+    pub(super) fn changes(&self) -> impl Iterator<Item = &Change> {
+        self.sources.iter().flat_map(|known| &known.changes)
+    }
+
+    fn changes_mut(&mut self) -> impl Iterator<Item = &mut Change> {
+        self.sources.iter_mut().flat_map(|known| &mut known.changes)
+    }
+
+    /// Returns the last changes for which no restart has begun.
+    pub(crate) fn pending(&self) -> impl Iterator<Item = &Change> {
+        self.sources.iter().filter_map(SourceStatus::pending)
+    }
+
+    /// Returns the sources whose content differs from what pods have been restarted for.
+    pub(crate) fn changed(&self) -> Vec<SourceName> {
+        self.sources.iter().filter(|known| known.differs()).map(|known| known.name.clone()).collect()
+    }
+
+    /// Returns whether each content is that which the restart under way has begun for.
+    pub(super) fn is_on_target(&self) -> bool {
+        self.sources.iter().all(|known| known.last() == known.target())
+    }
+
+    /// Returns whether all content is back to what pods have been restarted for, and nobody has requested a restart.
+    fn is_revert(&self) -> bool {
+        self.request().is_none() && !self.sources.iter().any(SourceStatus::differs)
+    }
+
+    pub(crate) fn is_requested(&self) -> bool {
+        self.restart.as_ref().is_some_and(|restart| restart.is_requested())
+    }
+
+    pub(crate) fn why(&self) -> Why {
+        match &self.restart {
+            Some(_) if self.is_revert() => Why::Reverted,
+            Some(restart) if restart.request.is_some() && !self.sources.iter().any(SourceStatus::differs) => {
+                Why::Requested
+            }
+            _ => Why::Changed,
+        }
+    }
+
+    /// Returns whether a restart is pending or under way.
+    pub(super) fn has_work(&self) -> bool {
+        self.changes().next().is_some() || self.request().is_some() || self.begun().is_some()
+    }
+
+    /// Returns when the content was first read that was read last, or when a restart was requested without any.
+    pub(crate) fn observed_at(&self) -> Option<ServerTime> {
+        let read = self.sources.iter().filter_map(|known| known.changes.last()).map(|change| change.observed_at).max();
+        read.or_else(|| self.request().map(|request| request.observed_at))
+    }
+
+    /// Returns since when the pods wait: since a request, or since the newest content was first read.
+    pub(crate) fn waits_since(&self) -> Option<ServerTime> {
+        let requested = self.request().filter(|request| !request.taken_over).map(|request| request.observed_at);
+        requested.or_else(|| self.observed_at())
+    }
+
+    /// Returns the lists of pods that the journal names, each with when the content was read or the restart requested.
+    pub(crate) fn lists(&self) -> impl Iterator<Item = (&ResourceVersion, ServerTime)> {
+        let of_changes =
+            self.changes().filter_map(|change| Some((change.pods_resource_version.as_ref()?, change.observed_at)));
+        let of_request = self.request().into_iter();
+        of_changes.chain(
+            of_request.filter_map(|request| Some((request.pods_resource_version.as_ref()?, request.observed_at))),
+        )
+    }
+
+    /// Names this list of pods wherever none is named. Returns whether there was such a place.
+    pub(crate) fn fill(&mut self, list: &ResourceVersion) -> bool {
+        let requested = self.restart.as_mut().and_then(|restart| restart.request.as_mut());
+        let of_request = requested.map(|request| &mut request.pods_resource_version).into_iter();
+        let of_changes = self
+            .sources
+            .iter_mut()
+            .flat_map(|known| &mut known.changes)
+            .map(|change| &mut change.pods_resource_version);
+        let empty = of_changes.chain(of_request).filter(|named| named.is_none());
+        empty.map(|named| *named = Some(list.clone())).count() > 0
+    }
+
+    pub(crate) fn lacks_a_list(&self) -> bool {
+        self.changes().any(|change| change.pods_resource_version.is_none())
+            || self.request().is_some_and(|request| request.pods_resource_version.is_none())
+    }
+
+    /// Makes room for the changes of all sources.
+    pub(super) fn limit(&mut self) {
+        while self.changes().count() > MAX_ALL_CHANGES {
+            let longest = self.sources.iter_mut().max_by_key(|known| known.changes.len());
+            let Some(longest) = longest.filter(|longest| longest.changes.len() > 2) else { return };
+            longest.merge();
+        }
+    }
+
+    /// Takes up a request for a restart of all selected pods. It takes the place of a restart whose canary has failed.
+    pub(crate) fn take_up(&mut self, value: Arc<str>, at: ServerTime) {
+        self.supersede(at);
+        let request = Request { value, taken_over: false, observed_at: at, pods_resource_version: None };
+        self.restart.get_or_insert_default().request = Some(request);
+    }
+
+    /// Returns the number of the next restart.
+    pub(crate) fn next_number(&self) -> u64 {
+        self.history.first().map_or(0, |last| last.number).saturating_add(1)
+    }
+
+    /// Records that a restart begins, for the last contents and for the request.
+    pub(crate) fn begin(&mut self, begun: Begun) {
+        self.sources.iter_mut().filter_map(|known| known.changes.last_mut()).for_each(|change| change.begun = true);
+        self.restart.get_or_insert_default().changing_since = None;
+        self.record(begun);
+    }
+
+    /// Records how far the restart under way has come.
+    pub(crate) fn record(&mut self, begun: Begun) {
+        self.outdated = Some(begun.remaining);
+        self.restart.get_or_insert_default().begun = Some(begun);
+    }
+
+    /// Ends the restart under way, so that one for the last contents is pending.
+    pub(crate) fn supersede(&mut self, at: ServerTime) {
+        let Some(begun) = self.restart.as_mut().and_then(|restart| restart.begun.take()) else { return };
+        self.add_to_history(&begun, at, Outcome::Superseded);
+        self.outdated = None;
+        self.changes_mut().for_each(|change| change.begun = false);
+        let request = self.restart.as_mut().and_then(|restart| restart.request.as_mut());
+        request.into_iter().for_each(|request| request.taken_over = true);
+    }
+
+    /// Records that the selected pods have the last contents, except the skipped ones. `begun` is the restart for these, if
+    /// one began.
     pub(crate) fn complete(&mut self, begun: Option<&Begun>, (skipped, skipped_pods): (usize, String), at: ServerTime) {
-        let changed = self.changed_by_restart();
-        let restart = self.restart.take();
-        let requested = restart.as_deref().is_some_and(Restart::is_requested);
-        for source in &mut self.sources {
-            let change = restart.as_deref().and_then(|restart| restart.change(&source.name));
-            source.hash = change.map(|change| change.hash.clone()).or(source.hash.take());
+        match begun {
+            Some(begun) => {
+                self.add_to_history(begun, at, Outcome::Completed);
+                self.baselined_at = None;
+            }
+            // No pod has read the other content.
+            None if self.is_revert() => {}
+            None => self.baselined_at = Some(at),
         }
-        self.baseline(at);
+        (self.settled_at, self.outdated) = (Some(at), None);
         (self.skipped, self.skipped_pods) = (skipped, skipped_pods);
-        if let Some(begun) = begun {
-            self.baselined_at = None;
-            self.add_to_history(changed, begun, requested, at, Outcome::Completed);
+        for known in &mut self.sources {
+            known.hash = known.changes.pop().map(|last| last.hash).or(known.hash.take());
+            known.changes.clear();
         }
-        let request = restart.and_then(|restart| Some(restart.request?.value));
+        let request = self.restart.take().and_then(|restart| Some(restart.request?.value));
         self.last_handled_restart_request = request.or(self.last_handled_restart_request.take());
     }
 
-    /// Returns the sources whose content in `contents` differs from what pods have been restarted for.
-    pub(crate) fn changed(&self, contents: &Contents) -> Vec<SourceName> {
-        let changed = contents.iter().filter(|(name, hash)| self.hash_of(name) != Some(*hash));
-        changed.map(|(name, _)| name.clone()).collect()
+    /// Records the content of a source as a baseline: the selected pods are assumed to run with it.
+    pub(crate) fn baseline(&mut self, at: ServerTime) {
+        (self.baselined_at, self.settled_at) = (Some(at), Some(at));
+        (self.skipped, self.skipped_pods) = (0, String::new());
     }
 
-    /// Returns those whose content differs in the restart.
-    pub(crate) fn changed_by_restart(&self) -> Vec<SourceName> {
-        let changes = self.restart.iter().flat_map(|restart| &restart.changes);
-        changes.filter(|change| !change.revert).map(|change| change.source.clone()).collect()
+    fn add_to_history(&mut self, begun: &Begun, completed_at: ServerTime, result: Outcome) {
+        let changed = self.sources.iter().filter(|known| known.target() != known.hash.as_ref());
+        let sources = changed.map(|known| known.name.clone()).take(MAX_SOURCES_OF_ENTRY).collect();
+        let Begun { number, started_at, pods, deleted: replaced, .. } = *begun;
+        let requested = self.is_requested();
+        let entry = Entry { number, sources, started_at, completed_at, pods, replaced, result, requested };
+        self.history.insert(0, entry);
+        self.history.truncate(HISTORY);
     }
 
-    /// Returns the sources that are discovered, or that were named as the restart began that is under way.
-    pub(crate) fn discovered(&self) -> impl Iterator<Item = &SourceName> {
-        let begun = self.restart.as_ref().filter(|restart| restart.begun.is_some());
-        let is_in_restart = move |name: &SourceName| begun.is_some_and(|begun| begun.change(name).is_some());
-        self.sources.iter().filter(move |known| known.discovered || is_in_restart(&known.name)).map(|known| &known.name)
-    }
-
-    /// Returns whether a source is discovered, so that a change of it concerns only the pods that refer to it.
-    pub(crate) fn is_discovered(&self, name: &SourceName) -> bool {
-        self.sources.iter().any(|source| source.name == *name && source.discovered)
-    }
-
-    /// Returns what pods have been restarted for.
-    pub(crate) fn hash_of(&self, name: &SourceName) -> Option<&ContentHash> {
-        self.sources.iter().find(|source| source.name == *name)?.hash.as_ref()
-    }
-
-    /// Returns the content of each source that pods have been, or are to be, restarted for.
-    pub(crate) fn desired(&self) -> Contents {
-        let mut contents = Contents::default();
-        for SourceStatus { name, hash, .. } in &self.sources {
-            let change = self.restart.as_ref().and_then(|restart| restart.change(name));
-            if let Some(hash) = change.map(|change| &change.hash).or(hash.as_ref()) {
-                contents.set(name, hash.clone());
-            }
-        }
-        contents
-    }
-
-    /// Returns whether other content interrupts the restart under way.
-    pub(crate) fn is_interrupted(&self) -> bool {
-        self.restart.as_ref().is_some_and(|restart| restart.interrupted_at().is_some())
+    pub(crate) fn ended_since(&self, before: &Self) -> Option<&Entry> {
+        self.history.first().filter(|last| before.history.first().is_none_or(|known| known.number != last.number))
     }
 
     /// Returns since when ten restarts have begun, if that is recorded.
@@ -524,48 +629,14 @@ impl Status {
         self.history.get(HISTORY - 1).map(|entry| entry.started_at)
     }
 
-    fn add_to_history(
-        &mut self,
-        mut sources: Vec<SourceName>,
-        begun: &Begun,
-        requested: bool,
-        completed_at: ServerTime,
-        result: Outcome,
-    ) {
-        let (pods, replaced, started_at) = (begun.pods, begun.deleted, begun.started_at);
-        sources.truncate(MAX_SOURCES_OF_ENTRY);
-        self.history.insert(0, Entry { sources, started_at, completed_at, pods, replaced, result, requested });
-        self.history.truncate(HISTORY);
-    }
-
-    pub(crate) fn ended_since(&self, before: &Self) -> Option<&Entry> {
-        // Two restarts that end within a second may be equal.
-        self.history.first().filter(|_| self.history != before.history)
-    }
-
-    /// Puts a pending restart in the place of the one in the status. One that has begun goes to the history.
-    pub(crate) fn supersede(&mut self, next: Restart, at: ServerTime) {
-        let changed = self.changed_by_restart();
-        if let Some(restart) = self.restart.take()
-            && let Some(begun) = &restart.begun
-        {
-            // See `has_superseded`: another API server's clock may be behind.
-            let ended_at = at.max(next.since().plus(A_SECOND));
-            self.add_to_history(changed, begun, restart.is_requested(), ended_at, Outcome::Superseded);
-        }
-        self.restart = Some(Box::new(next));
-    }
-
-    /// Returns whether the pending restart has taken the place of one that had begun.
-    pub(crate) fn has_superseded(&self) -> bool {
-        let since = self.restart.as_ref().map(|restart| restart.since());
-        let last = self.history.first().filter(|last| last.result == Outcome::Superseded);
-        last.map(|last| last.completed_at) > since
+    /// Returns the sources that are discovered.
+    pub(crate) fn discovered(&self) -> impl Iterator<Item = &SourceName> {
+        self.sources.iter().filter(|known| known.discovered).map(|known| &known.name)
     }
 
     /// Returns whether this request was handled last, or is being handled.
     pub(crate) fn has_handled(&self, request: &Arc<str>) -> bool {
-        let known = self.restart.iter().filter_map(|restart| restart.request.as_ref()).map(|request| &request.value);
+        let known = self.request().map(|request| &request.value).into_iter();
         known.chain(&self.last_handled_restart_request).any(|known| known == request)
     }
 
@@ -574,18 +645,10 @@ impl Status {
         self.last_handled_restart_request = request.cloned();
     }
 
-    pub(crate) fn why(&self) -> Why {
-        match self.restart.as_deref() {
-            Some(restart) if restart.is_revert() => Why::Reverted,
-            Some(restart) if restart.request.is_some() && self.changed_by_restart().is_empty() => Why::Requested,
-            _ => Why::Changed,
-        }
-    }
-
     /// Returns the known starts of restarts that are over or under way, newest first.
-    pub(crate) fn starts(&self) -> Vec<ServerTime> {
-        let latest = self.restart.as_ref().and_then(|restart| restart.begun.as_ref()).map(|begun| begun.started_at);
-        latest.into_iter().chain(self.history.iter().map(|entry| entry.started_at)).collect()
+    pub(crate) fn starts(&self) -> impl Iterator<Item = ServerTime> {
+        let latest = self.begun().map(|begun| begun.started_at).into_iter();
+        latest.chain(self.history.iter().map(|entry| entry.started_at))
     }
 
     /// Returns the restart that brought the content to the pods, if one did.
@@ -600,30 +663,26 @@ impl Status {
         self.restart.is_some() || self.sources.iter().any(|source| source.hash.is_some())
     }
 
-    /// Returns what pods have been restarted for: each source with its keys and content.
-    pub(crate) fn recorded(
-        &self,
-    ) -> impl Iterator<Item = (&SourceName, Option<&BTreeSet<String>>, Option<&ContentHash>)> {
-        self.sources.iter().map(|source| (&source.name, source.keys.as_ref(), source.hash.as_ref()))
-    }
-
-    /// Returns whether this content of a source is recorded, or a restart is about it.
-    pub(crate) fn knows(&self, name: &SourceName, hash: &ContentHash) -> bool {
-        let change = self.restart.as_ref().and_then(|restart| restart.change(name));
-        self.hash_of(name) == Some(hash) || change.is_some_and(|change| change.hash == *hash)
-    }
-
-    /// Returns the keys that the content of a source is recorded under, if it is.
-    pub(crate) fn keys_of(&self, name: &SourceName) -> Option<&Keys> {
-        let is_recorded = |known: &&SourceStatus| {
-            let change = self.restart.as_ref().and_then(|restart| restart.change(name));
-            known.name == *name && (known.hash.is_some() || change.is_some())
+    /// Returns what decides which pods are old.
+    pub(crate) fn journal(&self) -> Journal {
+        let unmarked = |change: &Change| Change { begun: false, ..change.clone() };
+        let of_source = |known: &SourceStatus| {
+            let changes = known.changes.iter().map(unmarked).collect();
+            (known.name.clone(), known.discovered, known.hash.clone(), changes)
         };
-        self.sources.iter().find(is_recorded).map(|known| &known.keys)
+        let changed = self.sources.iter().filter(|known| !known.changes.is_empty());
+        Journal { sources: changed.map(of_source).collect(), request: self.request().cloned() }
+    }
+
+    /// Returns whether the journals and the restart of the other status are the same.
+    pub(crate) fn has_recorded(&self, other: &Self) -> bool {
+        let of =
+            |known: &SourceStatus| (known.name.clone(), known.keys.clone(), known.hash.clone(), known.changes.clone());
+        self.restart == other.restart && self.sources.iter().map(of).eq(other.sources.iter().map(of))
     }
 
     pub(crate) fn version_of(&self, name: &SourceName) -> Option<&ResourceVersion> {
-        self.sources.iter().find(|source| source.name == *name)?.resource_version.as_ref()
+        self.source(name)?.resource_version.as_ref()
     }
 }
 
@@ -633,14 +692,6 @@ pub(crate) fn discovered(status: &RawValue) -> Vec<SourceName> {
     struct Sources {
         #[serde(default)]
         sources: Vec<Known>,
-        restart: Option<Changed>,
-    }
-    #[derive(Deserialize)]
-    #[serde(rename_all = "camelCase")]
-    struct Changed {
-        started_at: Option<IgnoredAny>,
-        #[serde(default)]
-        sources: Vec<SourceName>,
     }
     #[derive(Deserialize)]
     struct Known {
@@ -649,10 +700,8 @@ pub(crate) fn discovered(status: &RawValue) -> Vec<SourceName> {
         #[serde(default)]
         discovered: bool,
     }
-    let Ok(Sources { sources, restart }) = serde_json::from_str(status.get()) else { return Vec::new() };
-    let begun = restart.filter(|restart| restart.started_at.is_some()).map_or(Vec::new(), |restart| restart.sources);
-    let known = sources.into_iter().filter(|known| known.discovered || begun.contains(&known.name));
-    known.map(|known| known.name).collect()
+    let Ok(Sources { sources }) = serde_json::from_str(status.get()) else { return Vec::new() };
+    sources.into_iter().filter(|known| known.discovered).map(|known| known.name).collect()
 }
 
 /// Returns whether [`Status::is_baselined`] is true for an undecoded status. Decodes no more than that takes: a watch

@@ -1,5 +1,5 @@
-//! What a keeper knows, and the rules that say when it is stale: the ConfigMonitor as last read or written, its sources
-//! as last read, and the quiet period.
+//! What a keeper knows, and the rules that say when it is stale: the ConfigMonitor as last read or written, and its sources
+//! as last read.
 
 mod reading;
 mod record;
@@ -20,7 +20,7 @@ use super::shared::{Part, fetch};
 use crate::kube::error::Error;
 use crate::kube::{ResourceVersion, Uid};
 use crate::monitor::ConfigMonitor;
-use crate::monitor::decide::{Content, Finding, Look, Quiet};
+use crate::monitor::decide::{Content, Finding, Look};
 use crate::monitor::source::{Origin, Source, SourceName};
 use crate::monitor::spec::Policy;
 use crate::monitor::status::Status;
@@ -39,8 +39,6 @@ pub(crate) struct Memory {
     read_from: Option<Instant>,
     /// The version of the ConfigMonitor in the last list.
     listed: Option<ResourceVersion>,
-    /// Boxed, because most ConfigMonitors have none.
-    quiet: Option<Box<Quiet>>,
     /// Pods may have ceased to refer to a source that is gone, as the next list of them will show.
     pub(super) awaits_pods: bool,
 }
@@ -82,11 +80,6 @@ impl Memory {
         self.record.as_ref().map(|record| &record.status)
     }
 
-    /// Returns whether the restart of this status is stored.
-    pub(crate) fn has_restart_of(&self, status: &Status) -> bool {
-        self.status().is_some_and(|stored| stored.restart == status.restart)
-    }
-
     pub(crate) fn request(&self) -> Option<Arc<str>> {
         self.record.as_ref()?.request.clone()
     }
@@ -98,7 +91,7 @@ impl Memory {
 
     /// Returns, for a message, who last wrote the sources with changed content.
     pub(crate) fn writers(&self, status: &Status) -> Vec<String> {
-        let changed = status.changed_by_restart();
+        let changed = status.changed();
         let readings = self.readings.iter().filter(|reading| changed.contains(&reading.source.name));
         readings.filter_map(|reading| reading.writer.as_deref().map(str::to_owned)).collect()
     }
@@ -150,9 +143,6 @@ impl Memory {
     }
 
     fn replace_record(&mut self, record: Option<Record>) {
-        if let Some(Record { status, .. }) = &record {
-            self.readings.iter_mut().for_each(|reading| reading.compare(status));
-        }
         self.record = record;
     }
 
@@ -161,9 +151,9 @@ impl Memory {
         self.read_from = self.read_from.max(Some(from));
     }
 
-    /// Drops the readings and their quiet period: until the next look anything may happen, as in a crash.
+    /// Drops the readings: until the next look anything may happen, as in a crash.
     pub(crate) fn forget_readings(&mut self) {
-        (self.readings, self.quiet) = (Box::default(), None);
+        self.readings = Box::default();
     }
 
     /// Reads each source whose doorbell names another version than the last one read, or that must be read again.
@@ -208,7 +198,8 @@ impl Memory {
     ) -> (Option<Reading>, Option<Error>) {
         // `None` if the index does not know yet that the spec names this source.
         let bell = latest.bell(&source.name);
-        let recorded = self.status().and_then(|status| status.keys_of(&source.name));
+        let known = self.status().and_then(|status| status.source(&source.name));
+        let recorded = known.filter(|known| known.hash.is_some()).map(|known| &known.keys);
         let recorded = recorded.filter(|recorded| **recorded != source.keys);
         let is_covered = |reading: &Reading| {
             reading.is_comparable(recorded)
@@ -232,7 +223,8 @@ impl Memory {
         match interest.ask(context.client.stop(), not_before, &part, fetch).await {
             Ok(fetched) => {
                 let bell = bell.map(Arc::clone);
-                (Some(Reading::of(source, recorded, &fetched, not_before, before, bell)), None)
+                let last = known.and_then(|known| known.last());
+                (Some(Reading::of(source, (recorded, last), &fetched, not_before, before, bell)), None)
             }
             Err(error) => (before, Some(error)),
         }
@@ -242,10 +234,6 @@ impl Memory {
     pub(crate) fn content_came(&self) -> Instant {
         let contents = self.readings.iter().filter_map(|reading| reading.content.as_ref());
         contents.map(|content: &Content| content.came).max().unwrap_or_else(timer_now)
-    }
-
-    pub(crate) fn has_found_any(&self) -> bool {
-        self.readings.iter().any(|reading| reading.content.is_some())
     }
 
     /// Returns the discovered sources that do not exist, although pods refer to them: these pods would not start again.
@@ -265,9 +253,9 @@ impl Memory {
         (!missing.is_empty()).then(|| missing.join("; "))
     }
 
-    /// Returns whether the recorded hashes and the restart are stored as they are in this status.
+    /// Returns whether the journals and the restart are stored as they are in this status.
     pub(crate) fn has_recorded(&self, status: &Status) -> bool {
-        self.has_restart_of(status) && self.status().is_some_and(|stored| stored.recorded().eq(status.recorded()))
+        self.status().is_some_and(|stored| stored.has_recorded(status))
     }
 
     /// Marks the last readings as announced. Returns `None` if they were announced before or the finding is
@@ -278,7 +266,7 @@ impl Memory {
         {
             reading.is_announced = true;
             let replaced: &mut Vec<SourceName> = replaced_immutables.get_or_insert_default();
-            if finding == Finding::Modified && reading.replaces_immutable && changed.contains(&reading.source.name) {
+            if finding == Finding::Changed && reading.replaces_immutable && changed.contains(&reading.source.name) {
                 replaced.push(reading.source.name.clone());
             }
         }
@@ -287,21 +275,5 @@ impl Memory {
 
     pub(crate) fn read_at(&self) -> Option<Instant> {
         self.readings.iter().map(|reading| reading.read_at).min()
-    }
-
-    pub(crate) fn quiet(&self) -> Option<&Quiet> {
-        self.quiet.as_deref()
-    }
-
-    /// Records the quiet period after a completed step.
-    pub(crate) fn record_quiet(&mut self, quiet: Option<Quiet>) {
-        self.quiet = quiet.map(Box::new);
-    }
-
-    /// Records the quiet period of a step that will be repeated, if it belongs to the restart in the status.
-    pub(crate) fn record_quiet_of_restart(&mut self, quiet: Option<Quiet>) {
-        if quiet.as_ref().zip(self.status()).is_some_and(|(quiet, status)| quiet.is_about(status)) {
-            self.quiet = quiet.map(Box::new);
-        }
     }
 }

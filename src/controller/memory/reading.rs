@@ -9,7 +9,6 @@ use crate::kube::{ResourceVersion, Uid};
 use crate::monitor::content::ContentHash;
 use crate::monitor::decide::Content;
 use crate::monitor::source::{Keys, Origin, Source};
-use crate::monitor::status::Status;
 
 pub(super) struct Reading {
     pub(super) source: Source,
@@ -30,18 +29,16 @@ pub(super) struct Reading {
     pub(super) is_announced: bool,
     /// The object replaces an immutable one, which kubelets do not watch.
     pub(super) replaces_immutable: bool,
-    /// The status knew the content when they were last compared.
-    is_known: bool,
     /// The UID of the object if it is immutable. Kept when the object is deleted, to recognize its replacement.
     immutable: Option<Uid>,
 }
 
 impl Reading {
-    /// Creates a reading from a GET that began at `read_at` or later, given the keys of the status, if they are others,
-    /// and the previous reading.
+    /// Creates a reading from a GET that began at `read_at` or later, given the keys of the status, if they are others, the
+    /// content as last recorded, and the previous reading.
     pub(super) fn of(
         source: &Source,
-        recorded: Option<&Keys>,
+        (recorded, last): (Option<&Keys>, Option<&ContentHash>),
         fetched: &Fetched,
         read_at: Instant,
         before: Option<Self>,
@@ -66,7 +63,11 @@ impl Reading {
         };
         let recorded = recorded.cloned().zip(of_recorded).map(Box::new);
         let version = object.map(|found| found.version.clone());
-        let first = before.is_none();
+        // The content before was there until now, unless that is not recorded: nobody will know of it.
+        let since = before.as_ref().and_then(|before| match &before.content {
+            Some(content) if Some(&content.hash) != last => content.since,
+            _ => Some(*at),
+        });
         let is_same = |before: &&Self| before.content.as_ref().map(|content| &content.hash) == hash.as_ref();
         let writer = match before.as_ref().filter(is_same) {
             Some(before) => before.writer.clone(),
@@ -75,17 +76,14 @@ impl Reading {
                 Some(format!("{} by {manager:?} at {at}", source.name).into())
             }),
         };
-        let (content, is_announced, is_known) = match (hash, before) {
+        let (content, is_announced) = match (hash, before) {
             // The time stays that of the answer that first had this content.
-            (Some(hash), Some(Self { content: Some(content), is_announced, is_known, .. }))
+            (Some(hash), Some(Self { content: Some(content), is_announced, .. }))
                 if content.version == version && content.hash == hash =>
             {
-                (Some(Content { recorded, ..content }), is_announced, is_known)
+                (Some(Content { recorded, ..content }), is_announced)
             }
-            (hash, _) => {
-                let content = hash.map(|hash| Content { hash, recorded, version, at: *at, came: *came, first });
-                (content, false, false)
-            }
+            (hash, _) => (hash.map(|hash| Content { hash, recorded, version, at: *at, came: *came, since }), false),
         };
         // After a restore from backup the object may exist again at the version of a stale doorbell.
         let bell = bell.filter(|_| uid.is_some());
@@ -101,20 +99,8 @@ impl Reading {
             read_at,
             is_announced,
             replaces_immutable: replaced,
-            is_known,
             immutable,
         }
-    }
-
-    /// Compares the content with the status. Forgets since when the source does not exist, if the status knew that and no
-    /// longer does, as after a restore from backup: an absence has no version that shows whether the source existed again
-    /// meanwhile.
-    pub(super) fn compare(&mut self, status: &Status) {
-        let is_known = self.content.as_ref().is_some_and(|content| status.knows(&self.source.name, &content.hash));
-        if self.is_known && !is_known {
-            self.content.take_if(|content| content.version.is_none());
-        }
-        self.is_known = is_known;
     }
 
     /// Returns whether the content can be compared with what the status has recorded under these keys, if they are others.

@@ -18,10 +18,9 @@ impl Memory {
     ) -> Result<(Status, Confirmed), Error> {
         // Without these fields pods would be deleted twice or too early.
         let essence = |status: &Status| {
-            let restart = status.restart.as_deref()?;
-            let Begun { canary, .. } = restart.begun.as_ref()?;
-            let discovered = status.sources.iter().map(|known| known.discovered);
-            Some((restart.changes.clone(), restart.request.clone(), canary.clone(), discovered.collect::<Vec<_>>()))
+            let Begun { number, canary, .. } = status.begun()?;
+            let is_marked = status.pending().next().is_none();
+            Some((*number, canary.clone(), status.journal(), is_marked))
         };
         let (intent, before) = (essence(&status), self.status().and_then(|status| status.restart.clone()));
         let status = self.update_status(context, status, situation).await?;
@@ -66,7 +65,6 @@ impl Memory {
             }
         }
         context.publish(notice.as_slice(), &self.uids()).await;
-        self.readings.iter_mut().for_each(|reading| reading.compare(&record.status));
         Ok(self.record.insert(record).status.clone())
     }
 }

@@ -24,8 +24,7 @@ use crate::monitor::restart::plan::Skipped;
 use crate::monitor::restart::progress::Refusal;
 use crate::monitor::restart::standing::{OwnerQuery, OwnerStates};
 use crate::monitor::restart::wave::{Reply, Wave};
-use crate::monitor::source::{Origin, Source};
-use crate::monitor::status::{Begun, CanaryState, Restart, Status, Why};
+use crate::monitor::status::{Begun, CanaryState, Status, Why};
 
 pub(super) struct Drive<'a, 'b> {
     pub(super) step: &'a mut Step<'b>,
@@ -123,13 +122,11 @@ impl Drive<'_, '_> {
     async fn intend(&mut self, begun: Begun) -> Result<Option<Confirmed>, Error> {
         let Step { context, policy, ref mut status, .. } = *self.step;
         let now = context.client.server_now();
-        if status.restart.as_ref().is_some_and(|restart| may_begin(policy, status, restart, now).is_err()) {
+        if may_begin(policy, status, status.is_requested(), now).is_err() {
             return Ok(None);
         }
-        if let Some(restart) = status.restart.take() {
-            record_start(policy, status, &restart, begun.started_at);
-            status.restart = Some(Box::new(Restart { begun: Some(begun.clone()), ..*restart }));
-        }
+        record_start(policy, status, begun.started_at);
+        status.begin(begun.clone());
         let confirmed = self.step.intend(&Situation::RestartInProgress(Progress::new(&begun))).await?;
         context.log(self.notices);
         Ok(Some(confirmed))
@@ -140,7 +137,7 @@ impl Drive<'_, '_> {
         let context = self.step.context;
         let Watched { machine, listed_at, .. } = &mut *self.watched;
         let before = machine.deleted();
-        let restart = self.step.status.restart.as_ref().and_then(|restart| restart.identity()).unwrap_or_default();
+        let restart = machine.number();
         let hear = |pod: &Pod, reply: Reply| {
             if matches!(reply, Reply::Deleted { here: true, .. })
                 && let Some(read_at) = machine.first_deletion()
@@ -149,7 +146,7 @@ impl Drive<'_, '_> {
             }
             machine.replied(pod, reply)
         };
-        let is_whole = wave::send(self.step, wave, (&restart, *listed_at), confirmed, hear).await;
+        let is_whole = wave::send(self.step, wave, (restart, *listed_at), confirmed, hear).await;
         machine.heard(News::WaveOver { is_whole }, now(&context.client));
         let has_deleted = machine.deleted() > before;
         self.step.scheduling.end_turn();
@@ -210,8 +207,9 @@ impl Drive<'_, '_> {
     }
 
     async fn write(&mut self, report: Report) -> Result<(), Error> {
-        let Some(restart) = &mut self.step.status.restart else { return Ok(()) };
-        let before = restart.begun.replace(report.begun.clone()).and_then(|begun| begun.canary);
+        let status = &mut self.step.status;
+        let before = status.begun().and_then(|begun| begun.canary.clone());
+        status.record(report.begun.clone());
         self.step.update_status(&report.situation(self.step.policy)).await?;
         if before != report.begun.canary {
             match report.begun.canary.as_ref().map(|canary| &canary.state) {
@@ -235,7 +233,7 @@ impl Drive<'_, '_> {
         let (changed, why) = (report::changed(&step.status), step.status.why());
         let sources = match why {
             Why::Reverted => step.policy.sources.iter().map(|source| source.name.clone()).collect(),
-            Why::Changed | Why::Requested => step.status.changed_by_restart(),
+            Why::Changed | Why::Requested => step.status.changed(),
         };
         step.status.complete(Some(&begun), left, now);
         step.status.pods = Some(selected);
@@ -244,10 +242,8 @@ impl Drive<'_, '_> {
         step.context.publish(std::slice::from_ref(&notice), &step.memory.uids()).await;
         announce(step.context, watched).await;
         step.context.emit_events_at(&watched.machine.controllers(), &notice, now).await;
-        // Nothing else wakes the keeper for a request that came during this restart, or for a source that is named since.
-        let has_origin = |source: &Source| step.status.is_discovered(&source.name) == (source.origin != Origin::Named);
-        let is_awaited = step.memory.is_requested() || !step.policy.sources.iter().all(has_origin);
-        Ok(if is_awaited { Requeue::Now } else { Requeue::At(None) })
+        // Nothing else wakes the keeper for a request that came during this restart.
+        Ok(if step.memory.is_requested() { Requeue::Now } else { Requeue::At(None) })
     }
 }
 

@@ -1,6 +1,5 @@
 //! The requests for the lists of pods that say which pods a restart replaces.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -13,14 +12,12 @@ use crate::controller::shared::{ListInterest, Listing};
 use crate::kube::error::Error;
 use crate::kube::list::Selection;
 use crate::kube::objects::PodIdentity;
-use crate::kube::{PODS, ResourceVersion, ServerTime};
-use crate::monitor::decide::Quiet;
+use crate::kube::{PODS, ResourceVersion};
 use crate::monitor::pod::{Pod, WholePod};
-use crate::monitor::restart::plan::{Plan, Referrers, Scope, Snapshot, Suspects};
-use crate::monitor::restart::snapshots::Snapshots;
-use crate::monitor::source::Contents;
+use crate::monitor::restart::plan::{Plan, Referrers, Scope, Snapshot};
+use crate::monitor::restart::stale::{Lists, is_stale};
 use crate::monitor::spec::Policy;
-use crate::monitor::status::{Begun, Restart};
+use crate::monitor::status::{Begun, Status};
 
 /// How old a list of another keeper may be with which a restart begins.
 const SHARED_FOR: Duration = Duration::from_secs(1);
@@ -28,145 +25,111 @@ const SHARED_FOR: Duration = Duration::from_secs(1);
 pub(super) struct Planner<'a> {
     pub(super) context: &'a Context,
     pub(super) policy: &'a Policy,
-    pub(super) snapshots: &'a mut Snapshots,
+    pub(super) lists: &'a mut Lists,
 }
 
 impl Planner<'_> {
-    /// Lists the pods of a restart that has to wait, right after this content of it was read, unless it has its lists: only
-    /// these pods may run with earlier content. A restart that begins at once needs no such list. Returns how many pods
-    /// there are.
-    pub(super) async fn take(
-        self,
-        restart: &mut Restart,
-        content: (Contents, ServerTime),
-        came: Instant,
-    ) -> Result<Option<usize>, Error> {
-        self.snapshots.complete(restart, &content, came);
-        if restart.lists_mut().all(|list| list.is_some()) {
-            return Ok(None);
+    /// Lists the pods right after content came that has to wait, unless the status names its lists: only these pods may run
+    /// with earlier content. A restart that begins at once needs no such list.
+    pub(super) async fn take(self, status: &mut Status, came: Instant) -> Result<(), Error> {
+        if !status.lacks_a_list() {
+            return Ok(());
         }
-        let (version, pods) = self.list_for(content, came).await?;
-        fill(restart, &version);
-        Ok(Some(pods))
-    }
-
-    /// Lists the pods right after content was read that interrupts this restart. Returns how many there are.
-    pub(super) async fn take_interrupting(
-        self,
-        restart: &Restart,
-        quiet: &mut Quiet,
-        came: Instant,
-    ) -> Result<Option<usize>, Error> {
-        quiet.listed = quiet.listed.take().or_else(|| self.snapshots.made_for(&quiet.content, came).cloned());
-        if quiet.listed.is_some() {
-            return Ok(None);
-        }
-        self.snapshots.keep_named_by(restart);
-        let (version, pods) = self.list_for(quiet.content.clone(), came).await?;
-        quiet.listed = Some(version);
-        Ok(Some(pods))
-    }
-
-    async fn list_for(self, content: (Contents, ServerTime), came: Instant) -> Result<(ResourceVersion, usize), Error> {
         let (version, listed) = list_identities(self.context, self.policy, came).await?;
-        let pods = listed.len();
-        self.snapshots.record(content, self.policy.selector.to_query(), came, (version.clone(), listed));
-        Ok((version, pods))
+        status.pods = Some(listed.len());
+        status.fill(&version);
+        self.lists.record(version, self.policy.selector.to_query(), listed);
+        Ok(())
     }
 
-    /// Makes the plan and the lists with which a restart begins. The lists that it names say which pods may run with other
-    /// content, and the last one which pods exist now. All follow the GETs of the sources: an earlier list could miss a
+    /// Makes the plan and the lists with which a restart begins. The lists that the journal names say which pods may run with
+    /// other content, and the last one which pods exist now. All follow the GETs of the sources: an earlier list could miss a
     /// pod that read the old content in between. A request is for all pods, including those created since then.
     pub(super) async fn begin(
         mut self,
-        restart: &mut Restart,
+        status: &mut Status,
         scope: &Scope,
-        content: (Contents, ServerTime),
         came: Instant,
     ) -> Result<(Plan, Arc<Listing>, ListInterest), Error> {
-        self.snapshots.complete(restart, &content, came);
-        let policy = self.policy;
-        let mut lists = HashMap::new();
-        let is_listed = restart.lists_mut().any(|list| list.is_some());
-        self.add_lists(restart, &mut lists).await?;
+        let (policy, selector) = (self.policy, self.policy.selector.to_query());
+        let is_listed = status.lists().next().is_some();
+        let forgotten = self.load(status, &selector).await?;
         // A list that another keeper made since the GET is closer to the GET, and so says better which pods are old, but
         // of a list from long ago, some may not be selected any more. What counts owners counts the pods that exist now, and
         // a request without a change is for all of them.
-        let may_share = !is_listed && restart.request.is_none() && !policy.counts_owners();
+        let may_share = !is_listed && status.request().is_none() && !policy.counts_owners();
         let now = timer_now();
         let not_before = if may_share { came.max(now.checked_sub(SHARED_FOR).unwrap_or(came)) } else { now };
         let (listing, interest) = list_pods(self.context, policy, scope, not_before).await?;
-        if restart.lists_mut().any(|list| list.is_none()) {
-            let listed = Arc::new(uids(&listing.pods));
-            fill(restart, &listing.version);
-            lists.insert(listing.version.clone(), Some(Arc::clone(&listed)));
-            let list = (listing.version.clone(), listed);
-            self.snapshots.record(content, policy.selector.to_query(), came, list);
+        if status.fill(&listing.version) {
+            self.lists.record(listing.version.clone(), selector.clone(), Arc::new(uids(&listing.pods)));
         }
-        let suspects = Suspects::of(restart, &lists, (scope, &listing.referrers));
-        let plan = self.plan(&suspects, policy.selector.to_query(), &listing.pods);
+        let plan = self.plan(status, &forgotten, &listing.referrers, selector, &listing.pods);
         Ok((plan, listing, interest))
     }
 
     /// Makes the plan of a restart again, from the lists that say which pods it replaces. Once the API server has
     /// forgotten a list, after minutes, creation times decide.
-    pub(super) async fn recall(mut self, scope: Scope, restart: &Restart, begun: &Begun) -> Result<Plan, Error> {
-        let (context, policy) = (self.context, self.policy);
-        let selection = Selection { labels: Some(begun.pod_selector.clone()), ..selected(policy) };
+    pub(super) async fn recall(mut self, scope: Scope, status: &Status, begun: &Begun) -> Result<Plan, Error> {
+        let (context, selector) = (self.context, begun.pod_selector.clone());
+        let selection = Selection { labels: Some(selector.clone()), ..selected(self.policy) };
         let mut referrers = Referrers::default();
         let mut take = |WholePod { pod, spec, .. }: WholePod| {
             referrers.see(&scope, &pod.uid, spec.as_deref());
             Arc::new(pod)
         };
-        let mut lists = HashMap::new();
         let mut last = None;
-        if let Some(version) = restart.last_list() {
+        if let Some((version, _)) = status.lists().max_by_key(|(_, at)| *at) {
             last = self.again(&selection, version, &mut take).await?;
-            lists.insert(version.clone(), last.as_ref().map(|pods| Arc::new(uids(pods))));
+            if let Some(pods) = &last {
+                self.lists.record(version.clone(), selector.clone(), Arc::new(uids(pods)));
+            }
         }
-        self.add_lists(restart, &mut lists).await?;
+        let forgotten = self.load(status, &selector).await?;
         let pods = match last {
             Some(pods) => pods,
             None => match context.client.list(&selection, None, take).await {
                 Ok(list) => list.items,
                 Err(error) => {
-                    self.snapshots.every_list_fails();
+                    self.lists.every_list_fails();
                     return Err(error);
                 }
             },
         };
         info!(pods = begun.pods, "restart resumed");
-        let suspects = Suspects::of(restart, &lists, (&scope, &Arc::new(referrers)));
-        Ok(self.plan(&suspects, begun.pod_selector.clone(), &pods))
+        Ok(self.plan(status, &forgotten, &referrers, selector, &pods))
     }
 
-    fn plan(&self, suspects: &[Suspects], selector: String, pods: &[Arc<Pod>]) -> Plan {
-        Plan::new(self.policy, suspects, selector, pods, self.context.shared.settings.own_pod.as_ref())
-    }
-
-    /// Adds the pods of the lists that a restart names: `None` if the API server has forgotten one.
-    async fn add_lists(
-        &mut self,
-        restart: &Restart,
-        lists: &mut HashMap<ResourceVersion, Option<Arc<Snapshot>>>,
-    ) -> Result<(), Error> {
-        let labels = restart.begun.as_ref().map(|begun| begun.pod_selector.clone());
-        let labels = labels.unwrap_or_else(|| self.policy.selector.to_query());
-        let of = Selection { labels: Some(labels.clone()), ..metadata_of(self.policy) };
-        for version in restart.lists() {
-            if lists.contains_key(version) {
-                continue;
-            }
-            let pods = match self.snapshots.at(version, &labels) {
-                Some(pods) => Some(pods),
-                None => {
-                    let pods = self.again(&of, version, |PodIdentity(uid)| uid).await?;
-                    pods.map(|pods| Arc::new(pods.into_iter().collect()))
-                }
-            };
-            lists.insert(version.clone(), pods);
+    fn plan(
+        self,
+        status: &Status,
+        forgotten: &[ResourceVersion],
+        referrers: &Referrers,
+        selector: String,
+        pods: &[Arc<Pod>],
+    ) -> Plan {
+        for version in forgotten {
+            self.lists.make_up(status, version, selector.clone(), pods);
         }
-        Ok(())
+        let lists = &*self.lists;
+        let is_stale =
+            |pod: &Pod| is_stale(status, lists, pod, |known| !known.discovered || referrers.contain(&known.name, pod));
+        let own_pod = self.context.shared.settings.own_pod.as_ref();
+        Plan::new(self.policy, (is_stale, lists.are_by_times()), selector, pods, own_pod)
+    }
+
+    /// Makes the lists of this selector again that the status names and this process does not have. Returns those that the
+    /// API server has forgotten.
+    async fn load(&mut self, status: &Status, selector: &str) -> Result<Vec<ResourceVersion>, Error> {
+        let of = Selection { labels: Some(selector.to_owned()), ..metadata_of(self.policy) };
+        let mut forgotten = Vec::new();
+        for version in self.lists.keep(status, selector) {
+            match self.again(&of, &version, |PodIdentity(uid)| uid).await? {
+                Some(pods) => self.lists.record(version, selector.to_owned(), Arc::new(pods.into_iter().collect())),
+                None => forgotten.push(version),
+            }
+        }
+        Ok(forgotten)
     }
 
     /// Makes the list at a version again. Returns `None` once the API server has forgotten it.
@@ -177,7 +140,7 @@ impl Planner<'_> {
         keep: impl FnMut(T) -> K,
     ) -> Result<Option<Vec<K>>, Error> {
         let list = self.context.client.list(of, Some(version), keep).await;
-        self.snapshots.answered(version, list.map(|list| list.items))
+        self.lists.answered(version, list.map(|list| list.items))
     }
 }
 
@@ -193,11 +156,6 @@ async fn list_identities(
         Ok((list.resource_version, Arc::new(list.items.into_iter().collect())))
     };
     interest.ask(context.client.stop(), not_before, &(), list).await
-}
-
-/// Names the list of this version wherever none is named.
-fn fill(restart: &mut Restart, version: &ResourceVersion) {
-    restart.lists_mut().for_each(|list| _ = list.get_or_insert_with(|| version.clone()));
 }
 
 fn uids(pods: &[Arc<Pod>]) -> Snapshot {

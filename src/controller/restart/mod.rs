@@ -12,6 +12,8 @@ mod pod_watch;
 mod watched;
 mod wave;
 
+use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tracing::info;
@@ -24,18 +26,18 @@ use self::watched::Watched;
 pub(crate) use self::wave::remove;
 use super::clock::timer_now;
 use super::requeue::Requeue;
+use super::shared::{ListInterest, Listing};
 use super::step::{Step, quiet_period};
-use crate::kube::ServerTime;
 use crate::kube::client::Client;
 use crate::kube::error::{Cause, Error};
-use crate::monitor::decide::Quiet;
 use crate::monitor::hold::may_begin;
 use crate::monitor::notice::{self, Notice};
 use crate::monitor::report::{self, Progress, Situation};
 use crate::monitor::restart::machine::Machine;
 use crate::monitor::restart::plan::{Plan, Scope};
-use crate::monitor::restart::snapshots::Snapshots;
-use crate::monitor::status::{Change, Restart, Status};
+use crate::monitor::restart::stale::Lists;
+use crate::monitor::source::SourceName;
+use crate::monitor::status::Status;
 
 /// How often the pods of a restart whose canary has failed are listed.
 const RECHECK: Duration = Duration::from_secs(60);
@@ -45,30 +47,20 @@ const RECHECK: Duration = Duration::from_secs(60);
 pub(crate) struct Restarts {
     /// Boxed, because most ConfigMonitors have none.
     watched: Option<Box<Watched>>,
-    snapshots: Snapshots,
-    /// The start time of the last restart that this keeper has begun or tried to begin: no other process has deleted
-    /// pods for it.
-    begun_at: Option<ServerTime>,
+    lists: Lists,
     /// When the pods of a restart whose canary has failed are listed again.
     recheck_at: Option<Instant>,
 }
 
 impl Restarts {
-    /// Lists the pods when new content has come that has to wait. While it interrupts a restart, `quiet` has the list.
-    pub(crate) async fn take_snapshot(&mut self, step: &mut Step<'_>, quiet: Option<&mut Quiet>) -> Result<(), Error> {
-        let (came, content) = (step.memory.content_came(), step.status.desired());
-        let Some(restart) = &mut step.status.restart else { return Ok(()) };
-        let planner = Planner { context: step.context, policy: step.policy, snapshots: &mut self.snapshots };
-        let pods = match (&restart.begun, quiet) {
-            (None, _) => {
-                let content = (content, restart.observed_at());
-                planner.take(restart, content, came).await?
-            }
-            (Some(_), Some(quiet)) => planner.take_interrupting(restart, quiet, came).await?,
-            (Some(_), None) => None,
-        };
-        step.status.pods = pods.or(step.status.pods);
-        Ok(())
+    /// Lists the pods when new content has come.
+    pub(crate) async fn take_list(&mut self, step: &mut Step<'_>) -> Result<(), Error> {
+        let came = step.memory.content_came();
+        self.planner(step).take(&mut step.status, came).await
+    }
+
+    fn planner<'a>(&'a mut self, step: &Step<'a>) -> Planner<'a> {
+        Planner { context: step.context, policy: step.policy, lists: &mut self.lists }
     }
 
     /// Drops the restart under way once it is over. The plan is kept until then, even while the restart is suspended or
@@ -80,17 +72,15 @@ impl Restarts {
 
     /// Drops the lists once there is no restart.
     pub(crate) fn drop_lists(&mut self) {
-        self.snapshots = Snapshots::default();
+        self.lists = Lists::default();
     }
 
     /// Records in the status what the restart under way has deleted, because it may not go on, or goes to the history.
     pub(crate) fn record_deletions(&self, status: &mut Status) {
         let Some(machine) = self.watched.as_ref().map(|watched| &watched.machine) else { return };
-        if let Some(restart) = &mut status.restart
-            && let Some(begun) = &restart.begun
-        {
-            restart.begun = machine.unwritten_deletions(restart, begun).or(restart.begun.take());
-        } else if let Some(last) = status.history.first_mut().filter(|last| machine.is_superseded_in(last)) {
+        if let Some(begun) = status.restart.as_mut().and_then(|restart| restart.begun.as_mut()) {
+            *begun = machine.unwritten_deletions(begun).unwrap_or_else(|| begun.clone());
+        } else if let Some(last) = status.history.first_mut().filter(|last| last.number == machine.number()) {
             last.replaced = machine.deleted();
         }
     }
@@ -103,40 +93,57 @@ impl Restarts {
         }
     }
 
-    /// Begins a pending restart: lists the pods, writes the intent, and deletes.
-    pub(crate) async fn begin(&mut self, mut step: Step<'_>, mut restart: Restart) -> Result<Requeue, Error> {
+    /// Counts the pods that may have other content, while a change is held. Returns whether there are any; if not, nothing is
+    /// pending any more.
+    pub(crate) async fn count(&mut self, step: &mut Step<'_>) -> Result<bool, Error> {
         self.hold();
-        let (context, policy) = (step.context, step.policy);
-        // A failed canary has a restart, of which a request makes another one.
-        step.status.supersede(restart.clone(), context.client.server_now());
-        let came = step.memory.content_came();
-        let content = (step.status.desired(), restart.observed_at());
-        let planner = Planner { context, policy, snapshots: &mut self.snapshots };
-        let missing = step.memory.missing_discovered();
+        let (plan, listing, _) = self.plan(step, &step.memory.missing_discovered()).await?;
+        step.status.pods = Some(listing.pods.len());
+        step.status.outdated = Some(plan.len());
+        if plan.is_empty() {
+            self.complete_without_pods(step, &plan).await?;
+        }
+        Ok(!plan.is_empty())
+    }
+
+    /// Lists the pods, and plans the restart that is to begin. If that fails, the change is recorded.
+    async fn plan(
+        &mut self,
+        step: &mut Step<'_>,
+        missing: &BTreeSet<SourceName>,
+    ) -> Result<(Plan, Arc<Listing>, ListInterest), Error> {
         let scope = Scope { missing: missing.clone(), ..Scope::of(&step.status) };
-        let lists = planner.begin(&mut restart, &scope, content, came).await;
-        step.status.restart = Some(Box::new(restart.clone()));
-        let (plan, listing, interest) = match lists {
-            Ok(lists) => lists,
+        let came = step.memory.content_came();
+        match self.planner(step).begin(&mut step.status, &scope, came).await {
+            Ok(planned) => Ok(planned),
             Err(error) => {
                 step.scheduling.end_turn();
-                step.record_restart(&quiet_period(policy)).await?;
-                return Err(error);
+                step.record_restart(&quiet_period(step.policy)).await?;
+                Err(error)
             }
-        };
+        }
+    }
+
+    /// Begins the pending restart, or the one that is requested: lists the pods, writes the intent, and deletes.
+    pub(crate) async fn begin(&mut self, mut step: Step<'_>, request: Option<Arc<str>>) -> Result<Requeue, Error> {
+        self.hold();
+        let (context, policy) = (step.context, step.policy);
+        if let Some(value) = request {
+            step.status.take_up(value, context.client.server_now());
+        }
+        let missing = step.memory.missing_discovered();
+        let (plan, listing, interest) = self.plan(&mut step, &missing).await?;
         // A window may have closed during the lists. A shared list may be older than the window.
         let now = context.client.server_now();
-        if may_begin(policy, &step.status, &restart, now).is_err() {
+        if may_begin(policy, &step.status, step.status.is_requested(), now).is_err() {
             return Ok(Requeue::Now);
         }
         step.status.pods = Some(listing.pods.len());
-        let why = step.status.why();
-        let notices = notice::started(&report::changed(&step.status), why, plan.len(), &plan.skipped);
         if plan.is_empty() {
-            return self.end_without_pods(step, &plan, &notices, now).await;
+            return self.complete_without_pods(&mut step, &plan).await.map(|()| Requeue::At(None));
         }
-        let machine = Machine::begin(policy, plan, &restart, why, context.shared.settings.own_pod.clone(), now);
-        self.begun_at = Some(machine.started_at());
+        let notices = started(&step.status, &plan);
+        let machine = Machine::begin(policy, plan, &step.status, context.shared.settings.own_pod.clone(), now);
         let mut watched = Watched::new(machine);
         watched.started = notices.first().cloned();
         watched.leave_out(missing);
@@ -158,34 +165,24 @@ impl Restarts {
         requeue
     }
 
-    /// Ends a restart that has nothing to replace.
-    async fn end_without_pods(
-        &mut self,
-        mut step: Step<'_>,
-        plan: &Plan,
-        notices: &[Notice],
-        now: ServerTime,
-    ) -> Result<Requeue, Error> {
+    /// Records the last contents without a restart: no pod that may be restarted has others.
+    async fn complete_without_pods(&mut self, step: &mut Step<'_>, plan: &Plan) -> Result<(), Error> {
         step.scheduling.end_turn();
-        let is_recorded = |change: &Change| step.status.hash_of(&change.source) == Some(&change.hash);
-        let is_revert = |restart: &Restart| restart.is_revert() && restart.changes.iter().all(is_recorded);
-        if step.status.restart.as_deref().is_some_and(is_revert) {
-            // No pod has read the other content.
-            step.status.restart = None;
-        } else {
-            step.status.complete(None, skipped(&step.status, &plan.skipped), now);
-        }
+        let notices = started(&step.status, plan);
+        step.status.complete(None, skipped(&step.status, &plan.skipped), step.context.client.server_now());
         step.report_settled().await?;
-        step.context.publish(notices, &step.memory.uids()).await;
+        step.context.publish(&notices, &step.memory.uids()).await;
         info!(source = step.policy.source(), "no pod to restart");
-        Ok(Requeue::At(None))
+        Ok(())
     }
 
     /// Continues a restart that has begun, maybe in an earlier process.
     pub(crate) async fn resume(&mut self, mut step: Step<'_>) -> Result<Requeue, Error> {
         self.recheck_at = None;
-        if let Some(begun) = step.status.restart.as_ref().and_then(|restart| restart.begun.as_ref()) {
-            // The status may still say that the restart is interrupted, or name other sources.
+        // Without the list of each content, all pods that will ever come would count as old.
+        self.take_list(&mut step).await?;
+        if let Some(begun) = step.status.begun() {
+            // The status may still have other content, or name other sources.
             let situation = Situation::RestartInProgress(Progress::new(begun));
             step.record_restart(&situation).await?;
         }
@@ -197,17 +194,14 @@ impl Restarts {
 
     /// Returns the restart under way, which an earlier process may have begun. `None` if there is none.
     async fn known(&mut self, step: &Step<'_>) -> Result<Option<&mut Watched>, Error> {
-        let Step { context, policy, .. } = *step;
-        let Some(restart) = step.status.restart.as_deref() else { return Ok(None) };
-        let Some(begun) = &restart.begun else { return Ok(None) };
-        let mut watched = match self.watched.take().filter(|watched| watched.machine.is_of(restart, begun)) {
+        let Step { context, policy, ref status, .. } = *step;
+        let Some(begun) = status.begun() else { return Ok(None) };
+        let mut watched = match self.watched.take().filter(|watched| watched.machine.is_of(status, begun)) {
             Some(watched) => watched,
             None => {
-                let planner = Planner { context, policy, snapshots: &mut self.snapshots };
-                let plan = planner.recall(Scope::of(&step.status), restart, begun).await?;
+                let plan = self.planner(step).recall(Scope::of(status), status, begun).await?;
                 let own_pod = context.shared.settings.own_pod.clone();
-                let is_own = self.begun_at == Some(begun.started_at);
-                Watched::new(Machine::recall(policy, plan, restart, begun, own_pod, is_own))
+                Watched::new(Machine::recall(policy, plan, status, begun, own_pod))
             }
         };
         watched.resume(policy, begun);
@@ -255,4 +249,8 @@ impl Restarts {
     pub(crate) fn record_watch_fault(&mut self, cause: &Cause) -> bool {
         self.watched.as_mut().is_some_and(|watched| watched.watch_faults.record(cause).1)
     }
+}
+
+fn started(status: &Status, plan: &Plan) -> Vec<Notice> {
+    notice::started(&report::changed(status), status.why(), plan.len(), &plan.skipped)
 }

@@ -39,7 +39,7 @@ struct Wavefront<'a> {
     context: &'a Context,
     policy: &'a Policy,
     /// What distinguishes the restart.
-    restart: &'a str,
+    restart: u64,
     stop_check: StopCheck,
     /// When the list of the pods began.
     listed: Instant,
@@ -60,7 +60,7 @@ struct StopCheck {
 pub(super) async fn send(
     step: &mut Step<'_>,
     wave: Wave,
-    (restart, listed): (&str, Instant),
+    (restart, listed): (u64, Instant),
     confirmed: Confirmed,
     mut hear: impl FnMut(&Pod, Reply) -> bool,
 ) -> bool {

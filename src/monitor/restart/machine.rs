@@ -25,36 +25,19 @@ use super::wave::{Attempts, Wave};
 use crate::kube::error::{Cause, Error};
 use crate::kube::objects::Owner;
 use crate::kube::{ServerTime, Uid};
-use crate::monitor::content::ContentHash;
 use crate::monitor::pod::Pod;
 use crate::monitor::source::SourceName;
 use crate::monitor::spec::Policy;
-use crate::monitor::status::{self, Begun, Canary, CanaryState, Change, Entry, Request, Restart, Why};
+use crate::monitor::status::{Begun, Canary, CanaryState, Journal, Status, Why};
 
 /// The time that the disruption controller takes to update a PodDisruptionBudget after a pod has become available.
 const BUDGET_LAG: Duration = Duration::from_millis(500);
 
-/// What identifies a restart in the status. Two processes may begin restarts in the same second and by the same list, of
-/// which one is a revert. An edit of `keys` changes the hashes.
-#[derive(Clone, PartialEq)]
-struct Id {
-    started_at: ServerTime,
-    changes: Vec<Change>,
-    request: Option<Request>,
-}
-
-impl Id {
-    fn of(restart: &Restart, begun: &Begun) -> Self {
-        let Restart { mut changes, request, .. } = restart.clone();
-        changes.iter_mut().for_each(|change| change.hash = ContentHash::absent());
-        Self { started_at: begun.started_at, changes, request }
-    }
-}
-
 /// `P` is the proof that pods may be deleted, which nothing here can make.
 #[cfg_attr(test, derive(Clone))]
 pub(crate) struct Machine<P> {
-    id: Id,
+    /// By which the plan was made.
+    journal: Journal,
     plan: Plan,
     policy: Policy,
     /// The operator's own pod, which is never deleted.
@@ -235,33 +218,25 @@ struct PassEnd {
 
 impl<P> Machine<P> {
     /// Begins a restart whose pods were just listed.
-    pub(crate) fn begin(
-        policy: &Policy,
-        plan: Plan,
-        restart: &Restart,
-        why: Why,
-        own_pod: Option<Uid>,
-        now: ServerTime,
-    ) -> Self {
-        let canary = policy.canary.filter(|_| why != Why::Reverted);
+    pub(crate) fn begin(policy: &Policy, plan: Plan, status: &Status, own_pod: Option<Uid>, now: ServerTime) -> Self {
+        let canary = policy.canary.filter(|_| status.why() != Why::Reverted);
         let canary = canary.map(|canary| canary.pods.of(plan.len()).min(plan.len()));
         let canary = canary.map(|pods| Canary { pods, state: CanaryState::Replacing });
-        let begun = Begun { canary, ..Begun::new(now, policy.selector.to_query(), plan.len()) };
-        Self { is_intended: false, ..Self::recall(policy, plan, restart, &begun, own_pod, true) }
+        let begun = Begun::new(status.next_number(), now, policy.selector.to_query(), plan.len());
+        let machine = Self::of(policy, plan, status, Begun { canary, ..begun }, own_pod);
+        Self { is_intended: false, is_resumed: false, waits_since: status.waits_since(), ..machine }
     }
 
-    /// Takes up the restart that the status has. If it is not this process's own, an earlier one may have deleted pods
-    /// without writing that to the status.
-    pub(crate) fn recall(
-        policy: &Policy,
-        plan: Plan,
-        restart: &Restart,
-        begun: &Begun,
-        own_pod: Option<Uid>,
-        is_own: bool,
-    ) -> Self {
+    /// Takes up the restart that the status has. An earlier process may have deleted pods without writing that to the status.
+    pub(crate) fn recall(policy: &Policy, plan: Plan, status: &Status, begun: &Begun, own_pod: Option<Uid>) -> Self {
+        // Other content may have come and gone since it began.
+        let pods = begun.pods.max(begun.deleted + plan.len());
+        Self::of(policy, plan, status, Begun { pods, ..begun.clone() }, own_pod)
+    }
+
+    fn of(policy: &Policy, plan: Plan, status: &Status, begun: Begun, own_pod: Option<Uid>) -> Self {
         Self {
-            id: Id::of(restart, begun),
+            journal: status.journal(),
             plan,
             policy: policy.as_written(),
             own_pod,
@@ -273,15 +248,15 @@ impl<P> Machine<P> {
             deployments: Deployments::new(),
             others: Vec::new(),
             attempts: Attempts::default(),
-            begun: begun.clone(),
+            advance: Advance::of(&begun),
+            begun,
             is_intended: true,
             seen_ready: BTreeSet::new(),
             seen_failed: None,
-            is_resumed: !is_own,
-            waits_since: (is_own && begun.deleted == 0).then(|| restart.waits_since()),
+            is_resumed: true,
+            waits_since: None,
             unwritten: None,
             blocked_at: None,
-            advance: Advance::of(begun),
             is_stalled: false,
             turn: None,
             phase: Phase::Resting,
@@ -293,8 +268,14 @@ impl<P> Machine<P> {
         self.is_intended
     }
 
-    pub(crate) fn is_of(&self, restart: &Restart, begun: &Begun) -> bool {
-        self.id == Id::of(restart, begun)
+    /// Returns the number of the restart.
+    pub(crate) fn number(&self) -> u64 {
+        self.begun.number
+    }
+
+    /// Returns whether this is the restart that the status has, and the plan is still what follows from the journal.
+    pub(crate) fn is_of(&self, status: &Status, begun: &Begun) -> bool {
+        self.number() == begun.number && self.journal == status.journal()
     }
 
     /// Returns a pod that may be handed over, by which the right to that shows, until the restart has begun.
@@ -309,12 +290,7 @@ impl<P> Machine<P> {
     }
 
     pub(crate) fn started_at(&self) -> ServerTime {
-        self.id.started_at
-    }
-
-    /// Returns whether this is the restart of this entry of the history, which other content has ended.
-    pub(crate) fn is_superseded_in(&self, entry: &Entry) -> bool {
-        entry.result == status::Outcome::Superseded && entry.started_at == self.id.started_at
+        self.begun.started_at
     }
 
     /// How many pods this restart has deleted.
@@ -325,7 +301,8 @@ impl<P> Machine<P> {
     /// Begins another step, by the restart as the status has it. An unfinished pass is abandoned. Returns whether the
     /// spec has been edited: a watch has the earlier selector, and the edit waits for the next list.
     pub(crate) fn resume(&mut self, policy: &Policy, begun: &Begun) -> bool {
-        self.begun = Begun { deleted: self.begun.deleted, ..begun.clone() };
+        let pods = self.begun.pods.max(begun.pods);
+        self.begun = Begun { pods, deleted: self.begun.deleted, ..begun.clone() };
         (self.phase, self.turn) = (Phase::Resting, None);
         self.pods.spend();
         // A restart has its sources, whatever pods refer to by now.
@@ -433,7 +410,7 @@ impl<P> Machine<P> {
         let (undeleted, own_pod) = (&self.attempts.undeleted, self.own_pod.as_ref());
         let is_overdue = view.at >= self.deadline();
         let canary = self.begun.canary.as_ref().filter(|_| self.is_proving());
-        let (since, seen_ready, failed) = (self.id.started_at, &self.seen_ready, self.seen_failed.as_deref());
+        let (since, seen_ready, failed) = (self.begun.started_at, &self.seen_ready, self.seen_failed.as_deref());
         let canary = canary.map(|canary| CanarySight { canary, since, seen_ready, failed });
         let unstartable = &self.unstartable;
         Sight { plan, policy, view, owners, deployments, undeleted, unstartable, own_pod, canary, is_overdue }

@@ -1,20 +1,19 @@
 //! Which pods one restart replaces.
 
 use std::borrow::Borrow;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use serde_json::value::RawValue;
 use strum::IntoStaticStr;
 
-use super::{SKEW, SLACK};
+use crate::kube::Uid;
 use crate::kube::objects::Owner;
 use crate::kube::references::References;
-use crate::kube::{ResourceVersion, ServerTime, Uid};
 use crate::monitor::pod::Pod;
 use crate::monitor::source::SourceName;
 use crate::monitor::spec::{Policy, UnmanagedPods};
-use crate::monitor::status::{Change, Request, Restart, Status};
+use crate::monitor::status::Status;
 
 /// The pods that one restart replaces, which never change, and the owners of all selected pods. The owners are counted
 /// when the restart begins and after an edit of the selector.
@@ -32,21 +31,6 @@ pub(crate) struct Plan {
     /// Whether times of creation say which pods are old, so that an owner whose pods were all replaced before looks like
     /// one of which none is.
     pub(super) is_by_times: bool,
-}
-
-/// The pods that may run with other content of a source than that of a restart, or that are meant by a request, by lists.
-/// If the API server has forgotten a list, creation times decide.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Suspects {
-    /// When the content was first read.
-    observed_at: ServerTime,
-    /// The list right after that. Only its pods may have other content.
-    listed: Option<Arc<Snapshot>>,
-    /// On a revert, when the content first changed, and the list right after that. Most of its pods have the current
-    /// content.
-    left: Option<(ServerTime, Option<Arc<Snapshot>>)>,
-    /// The source to which a pod must refer.
-    referring_to: Option<(SourceName, Arc<Referrers>)>,
 }
 
 /// The sources of which it matters which of the selected pods refer to them.
@@ -67,11 +51,10 @@ pub(crate) struct Referrers {
 }
 
 impl Scope {
-    /// Returns the sources of the restart in a status.
+    /// Returns the discovered sources that have changed.
     pub(crate) fn of(status: &Status) -> Self {
-        let changes = status.restart.iter().flat_map(|restart| &restart.changes);
-        let changed = changes.map(|change| &change.source).filter(|source| status.is_discovered(source));
-        Self { changed: changed.cloned().collect(), missing: BTreeSet::new() }
+        let changed = status.sources.iter().filter(|known| known.discovered && !known.changes.is_empty());
+        Self { changed: changed.map(|known| known.name.clone()).collect(), missing: BTreeSet::new() }
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -93,7 +76,7 @@ impl Referrers {
         }
     }
 
-    fn contain(&self, source: &SourceName, pod: &Pod) -> bool {
+    pub(crate) fn contain(&self, source: &SourceName, pod: &Pod) -> bool {
         self.referring.get(source).is_some_and(|pods| pods.contains(&pod.uid))
     }
 }
@@ -184,51 +167,12 @@ pub(crate) fn exempt_by(unmanaged: UnmanagedPods, pod: &Pod, own_pod: Option<&Ui
     }
 }
 
-impl Suspects {
-    /// Returns those of each change of a restart, and of its request, by the lists that it names.
-    pub(crate) fn of(
-        restart: &Restart,
-        lists: &HashMap<ResourceVersion, Option<Arc<Snapshot>>>,
-        (scope, referrers): (&Scope, &Arc<Referrers>),
-    ) -> Vec<Self> {
-        let list = |version: Option<&ResourceVersion>| version.and_then(|version| lists.get(version)?.clone());
-        let of_change = |change: &Change| Self {
-            observed_at: change.observed_at,
-            listed: list(change.pods_resource_version.as_ref()),
-            left: change.revert.then(|| (change.since, list(change.since_pods_resource_version.as_ref()))),
-            referring_to: scope.changed.get(&change.source).map(|source| (source.clone(), Arc::clone(referrers))),
-        };
-        let of_request = |request: &Request| Self {
-            observed_at: request.observed_at,
-            listed: list(request.pods_resource_version.as_ref()),
-            left: None,
-            referring_to: None,
-        };
-        restart.changes.iter().map(of_change).chain(restart.request.iter().map(of_request)).collect()
-    }
-
-    fn include(&self, pod: &Pod) -> bool {
-        let may_be_older = match &self.listed {
-            Some(listed) => listed.contains(&pod.uid),
-            None => pod.created <= self.observed_at.plus(SKEW),
-        };
-        // A pod created earlier may have read later content: it waited for its image, or a container was restarted.
-        let has_read_since = |at| pod.created >= at || pod.started.is_none_or(|started| started >= at);
-        self.referring_to.as_ref().is_none_or(|(source, referrers)| referrers.contain(source, pod))
-            && may_be_older
-            && self.left.as_ref().is_none_or(|(since, listed)| match listed {
-                Some(listed) => !listed.contains(&pod.uid) || has_read_since(since.minus(SLACK)),
-                None => has_read_since(since.minus(SKEW)),
-            })
-    }
-}
-
 impl Plan {
-    /// Plans a restart of the suspects of any source among `pods`: the list as the restart begins, or as it was right
-    /// after the content was read.
+    /// Plans a restart of the stale ones of `pods`: the list as the restart begins, or as it was right after the content was
+    /// read. `is_by_times`: creation times say which ones these are.
     pub(crate) fn new(
         policy: &Policy,
-        suspects: &[Suspects],
+        (is_stale, is_by_times): (impl Fn(&Pod) -> bool, bool),
         selector: String,
         pods: &[impl Borrow<Pod>],
         own_pod: Option<&Uid>,
@@ -240,10 +184,10 @@ impl Plan {
             skipped: Vec::new(),
             selector,
             is_edited: false,
-            is_by_times: suspects.iter().any(|suspects| suspects.listed.is_none()),
+            is_by_times,
         };
         for pod in pods.iter().map(Borrow::borrow) {
-            let is_old = suspects.iter().any(|suspects| suspects.include(pod));
+            let is_old = is_stale(pod);
             let why = exempt(policy, pod, own_pod);
             let at_start = plan.entry(pod.controller.as_ref());
             at_start.count(pod);

@@ -8,7 +8,7 @@ use crate::monitor::restart::plan::Skipped;
 use crate::monitor::restart::progress::{Refusal, situation};
 use crate::monitor::restart::standing::{Move, Standing};
 use crate::monitor::spec::Policy;
-use crate::monitor::status::{Begun, Canary, CanaryState, Restart};
+use crate::monitor::status::{Begun, Canary, CanaryState};
 
 /// What is written about a restart.
 pub(crate) struct Report {
@@ -53,8 +53,8 @@ impl<P> Machine<P> {
 
     /// Returns what to write, by the pods as last seen, about a restart that may not go on: nothing, unless this process
     /// has deleted more than the status says. One that has seen no pods has deleted none.
-    pub(crate) fn unwritten_deletions(&self, restart: &Restart, begun: &Begun) -> Option<Begun> {
-        let are_more = self.is_of(restart, begun) && self.deleted() > begun.deleted;
+    pub(crate) fn unwritten_deletions(&self, begun: &Begun) -> Option<Begun> {
+        let are_more = self.number() == begun.number && self.deleted() > begun.deleted;
         are_more.then(|| self.recorded(begun.clone(), &self.standing()))
     }
 
