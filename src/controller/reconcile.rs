@@ -137,7 +137,7 @@ impl Reconciler {
         let (context, memory) = (&self.context, &mut self.memory);
         let step = Step { context, memory, scheduling, policy, status };
         let decide = |status: &Status| decide(policy, status, &look, request.as_ref(), moment);
-        let mut requeue = act(step, &mut self.restarts, &self.recount, decide).await;
+        let mut requeue = act(step, &mut self.restarts, &self.recount, &decide).await;
         if let Some(status) = self.memory.status() {
             if status.begun().is_none() {
                 self.restarts.end();
@@ -217,27 +217,25 @@ impl Reconciler {
     }
 }
 
-/// Carries out what `decide` says about the status, once more after a count.
+/// Carries out what `decide` says about the status.
 async fn act(
     mut step: Step<'_>,
     restarts: &mut Restarts,
     recount: &Recount,
-    decide: impl Fn(&Status) -> Decision,
+    decide: &impl Fn(&Status) -> Decision,
 ) -> Result<Requeue, Error> {
     step.scheduling.drop_interest();
     let (policy, now) = (step.policy, timer_now());
-    let mut decision = decide(&step.status);
+    let decision = decide(&step.status);
     if decision != Decision::Resume {
         restarts.record_deletions(&mut step.status);
     }
-    if decision == Decision::Count {
-        if !restarts.count(&mut step).await? {
-            return Ok(Requeue::At(None));
-        }
-        decision = decide(&step.status);
-    }
     match decision {
-        Decision::Read | Decision::Count => {
+        Decision::Count => {
+            restarts.count(&mut step).await?;
+            Box::pin(act(step, restarts, recount, decide)).await
+        }
+        Decision::Read => {
             step.scheduling.end_turn();
             step.memory.require_read_from(now);
             Ok(Requeue::Now)

@@ -93,17 +93,16 @@ impl Restarts {
         }
     }
 
-    /// Counts the pods that may have other content, while a change is held. Returns whether there are any; if not, nothing is
-    /// pending any more.
-    pub(crate) async fn count(&mut self, step: &mut Step<'_>) -> Result<bool, Error> {
+    /// Counts the pods that may have other content, while a change is held. Without any, nothing is pending any more.
+    pub(crate) async fn count(&mut self, step: &mut Step<'_>) -> Result<(), Error> {
         self.hold();
-        let (plan, listing, _) = self.plan(step, &step.memory.missing_discovered()).await?;
-        step.status.pods = Some(listing.pods.len());
-        step.status.outdated = Some(plan.len());
+        let missing = step.memory.missing_discovered();
+        let (plan, listing, _) = self.plan(step, &missing).await?;
+        (step.status.pods, step.status.outdated) = (Some(listing.pods.len()), Some(plan.len()));
         if plan.is_empty() {
-            self.complete_without_pods(step, &plan).await?;
+            complete_without_pods(step, &plan).await;
         }
-        Ok(!plan.is_empty())
+        Ok(())
     }
 
     /// Lists the pods, and plans the restart that is to begin. If that fails, the change is recorded.
@@ -140,7 +139,10 @@ impl Restarts {
         }
         step.status.pods = Some(listing.pods.len());
         if plan.is_empty() {
-            return self.complete_without_pods(&mut step, &plan).await.map(|()| Requeue::At(None));
+            step.scheduling.end_turn();
+            complete_without_pods(&mut step, &plan).await;
+            step.report_settled().await?;
+            return Ok(Requeue::At(None));
         }
         let notices = started(&step.status, &plan);
         let machine = Machine::begin(policy, plan, &step.status, context.shared.settings.own_pod.clone(), now);
@@ -163,17 +165,6 @@ impl Restarts {
             context.emit_events(&notices, &step.memory.uids(), started_at).await;
         }
         requeue
-    }
-
-    /// Records the last contents without a restart: no pod that may be restarted has others.
-    async fn complete_without_pods(&mut self, step: &mut Step<'_>, plan: &Plan) -> Result<(), Error> {
-        step.scheduling.end_turn();
-        let notices = started(&step.status, plan);
-        step.status.complete(None, skipped(&step.status, &plan.skipped), step.context.client.server_now());
-        step.report_settled().await?;
-        step.context.publish(&notices, &step.memory.uids()).await;
-        info!(source = step.policy.source(), "no pod to restart");
-        Ok(())
     }
 
     /// Continues a restart that has begun, maybe in an earlier process.
@@ -249,6 +240,14 @@ impl Restarts {
     pub(crate) fn record_watch_fault(&mut self, cause: &Cause) -> bool {
         self.watched.as_mut().is_some_and(|watched| watched.watch_faults.record(cause).1)
     }
+}
+
+/// Records the last contents without a restart: no pod that may be restarted has others.
+async fn complete_without_pods(step: &mut Step<'_>, plan: &Plan) {
+    let notices = started(&step.status, plan);
+    step.status.complete(None, skipped(&step.status, &plan.skipped), step.context.client.server_now());
+    step.context.publish(&notices, &step.memory.uids()).await;
+    info!(source = step.policy.source(), "no pod to restart");
 }
 
 fn started(status: &Status, plan: &Plan) -> Vec<Notice> {
