@@ -19,7 +19,7 @@ use crate::monitors::{Monitor, name_of};
 use crate::options::{Access, Format, Plan};
 use crate::outcome::Failure;
 use crate::shadow::{Deeds, Premise, play};
-use crate::status::named;
+use crate::status::purpose;
 use crate::text::{Node, count, pretty_json, print};
 use crate::verdict::{message, reason};
 
@@ -246,9 +246,7 @@ fn object(outlook: &Outlook) -> Value {
 fn node(outlook: &Outlook) -> Node {
     let Outlook { name, status, first, later, is_held, notes, is_surge, is_by_default, is_new } = outlook;
     let number = first.len() + later.len();
-    let changes = status.restart.iter().flat_map(|restart| &restart.changes);
-    let changed = named(changes.map(|change| &change.source));
-    let of = if changed.is_empty() { String::new() } else { format!(" for {changed}") };
+    let of = status.restart.iter().map(|restart| format!(" for {}", purpose(status, restart))).collect::<String>();
     let line = match number {
         0 if *is_new => "new: its first content is the baseline, and restarts nothing".to_owned(),
         0 => format!("{}: nothing to restart", reason(status)),

@@ -8,7 +8,7 @@ use configmonitor_operator::kube::list::List;
 use configmonitor_operator::monitor::pod::Pod;
 use configmonitor_operator::monitor::source::SourceName;
 use configmonitor_operator::monitor::status::{
-    self, CanaryState, Entry, MAX_SOURCES_OF_ENTRY, Outcome, Restart, SourceStatus,
+    self, CanaryState, Change, Entry, MAX_SOURCES_OF_ENTRY, Outcome, Restart, SourceStatus,
 };
 use serde_json::{Value, json};
 use tokio::time::sleep;
@@ -17,7 +17,7 @@ use crate::ambassador::Ambassador;
 use crate::monitors::{Monitor, pods_of};
 use crate::options::{Format, Status};
 use crate::outcome::Failure;
-use crate::text::{Node, ago, bar, compact_json, in_one_line, pretty_json, print, reprint, say};
+use crate::text::{Node, ago, bar, compact_json, count, in_one_line, pretty_json, print, reprint, say};
 use crate::verdict::{is_true, message, reason};
 
 /// The time between two looks with `--watch`.
@@ -137,22 +137,24 @@ fn tree(monitor: &Monitor, pods: Option<&List<Pod>>, draws_bars: bool) -> Node {
     let now = pods.map(|pods| pods.at);
     let mut parts = vec![Node::leaf(message(status))];
     parts.extend(invalid);
-    let source = |source| Node::leaf(source_line(source, status.restart.as_deref(), now));
+    let source = |source| Node::leaf(source_line(source, now));
     parts.push(Node::with("sources".to_owned(), status.sources.iter().map(source)));
-    parts.extend(status.restart.iter().map(|restart| restart_node(restart, now, draws_bars)));
+    parts.extend(status.restart.iter().map(|restart| restart_node(status, restart, now, draws_bars)));
     parts.extend(pods.map(|pods| pods_node(pods, content_since(status))));
     let history = Node::with("history".to_owned(), status.history.iter().map(|entry| Node::leaf(past(entry, now))));
     parts.extend(Some(history).filter(Node::has_parts));
     Node::with(format!("ConfigMonitor/{name}  {ready}: {}", reason(status)), parts)
 }
 
-fn source_line(source: &SourceStatus, restart: Option<&Restart>, now: Option<ServerTime>) -> String {
-    let change = restart.and_then(|restart| restart.changes.iter().find(|change| change.source == source.name));
-    let state = match (change, &source.hash) {
-        (Some(change), _) if change.revert => format!("reverted {}", ago(change.observed_at, now)),
-        (Some(change), _) => format!("changed {}", ago(change.observed_at, now)),
-        (None, Some(_)) => "recorded".to_owned(),
-        (None, None) => "not found".to_owned(),
+/// Says when the content of a source has changed.
+pub(crate) fn source_line(source: &SourceStatus, now: Option<ServerTime>) -> String {
+    let at = |change: &Change| ago(change.observed_at, now);
+    let state = match &source.changes[..] {
+        [] if source.hash.is_none() => "not found".to_owned(),
+        [] => "recorded".to_owned(),
+        [.., last] if !source.differs() => format!("reverted {}", at(last)),
+        [only] => format!("changed {}", at(only)),
+        [first, .., last] => format!("changed {}, last {}", at(first), at(last)),
     };
     let keys = source.keys.iter().map(|keys| {
         let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
@@ -163,11 +165,14 @@ fn source_line(source: &SourceStatus, restart: Option<&Restart>, now: Option<Ser
     format!("{}  {state}{found}{}{}", source.name, keys.collect::<String>(), unreferred.unwrap_or_default())
 }
 
-fn restart_node(restart: &Restart, now: Option<ServerTime>, draws_bars: bool) -> Node {
-    let of = restart.changes.iter().map(|change| format!("for {}", change.source));
+fn restart_node(status: &status::Status, restart: &Restart, now: Option<ServerTime>, draws_bars: bool) -> Node {
+    let of = status.changed().into_iter().map(|source| format!("for {source}"));
     let of = of.chain(restart.request.iter().map(|request| format!("requested as {:?}", request.value)));
     let of: Vec<Node> = of.map(Node::leaf).collect();
-    let Some(begun) = &restart.begun else { return Node::with("restart  pending".to_owned(), of) };
+    let Some(begun) = &restart.begun else {
+        let outdated = status.outdated.map(|pods| format!(", {} may have other content", count(pods, "pod")));
+        return Node::with(format!("restart  pending{}", outdated.unwrap_or_default()), of);
+    };
     let replaced = begun.pods.saturating_sub(begun.remaining);
     let bar = if draws_bars { format!("{} ", bar(replaced, begun.pods)) } else { String::new() };
     let began = ago(begun.started_at, now);
@@ -186,7 +191,8 @@ fn restart_node(restart: &Restart, now: Option<ServerTime>, draws_bars: bool) ->
 
 /// Returns the time of the content that pods have or are restarted for.
 fn content_since(status: &status::Status) -> Option<ServerTime> {
-    let changed = status.restart.iter().flat_map(|restart| &restart.changes).map(|change| change.observed_at).max();
+    let changed =
+        status.sources.iter().filter_map(|source| source.changes.last()).map(|change| change.observed_at).max();
     let completed = status.history.iter().find(|entry| entry.result == Outcome::Completed);
     changed.or(status.baselined_at.max(completed.map(|entry| entry.started_at)))
 }
@@ -236,17 +242,26 @@ fn past(entry: &Entry, now: Option<ServerTime>) -> String {
     format!("{result} {ended}  {} of {} pods in {took}s  {why}", entry.replaced, entry.pods)
 }
 
-/// Returns the names of sources, as text.
-pub(crate) fn named<'a>(sources: impl IntoIterator<Item = &'a SourceName>) -> String {
-    sources.into_iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
-}
-
 /// Returns what a restart was for.
 pub(crate) fn cause(entry: &Entry) -> String {
-    let more = if entry.sources.len() == MAX_SOURCES_OF_ENTRY { ", …" } else { "" };
-    match (entry.requested, entry.sources.is_empty()) {
-        (true, _) => "a request".to_owned(),
-        (false, true) => "a revert".to_owned(),
-        (false, false) => format!("{}{more}", named(&entry.sources)),
+    cause_of(entry.requested, &entry.sources)
+}
+
+/// Returns what the restart is for that is pending or under way.
+pub(crate) fn purpose(status: &status::Status, restart: &Restart) -> String {
+    let changed = status.changed();
+    cause_of(changed.is_empty() && restart.request.is_some(), &changed)
+}
+
+fn cause_of(is_requested: bool, sources: &[SourceName]) -> String {
+    if is_requested {
+        return "a request".to_owned();
     }
+    let mut names: Vec<String> = sources.iter().take(MAX_SOURCES_OF_ENTRY).map(ToString::to_string).collect();
+    match names.len() {
+        0 => names.push("a revert".to_owned()),
+        MAX_SOURCES_OF_ENTRY => names.push("…".to_owned()),
+        _ => {}
+    }
+    names.join(", ")
 }

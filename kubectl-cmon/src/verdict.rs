@@ -48,7 +48,7 @@ impl Verdict {
             };
         }
         let is_missed = reason == Some(Reason::SourceNotFound);
-        let unread = status.sources.iter().find(|source| !has_read(status, source, contents, is_missed));
+        let unread = status.sources.iter().find(|source| !has_read(source, contents, is_missed));
         if let Some(unread) = unread {
             return Self::NotYet(format!("the operator has not read {} yet", unread.name));
         }
@@ -66,12 +66,10 @@ impl Verdict {
 
 /// Returns whether the content as of now is recorded, or pods are or will be restarted for it. `is_missed`: the operator
 /// knows that a source is missing.
-fn has_read(status: &Status, source: &SourceStatus, contents: &Contents, is_missed: bool) -> bool {
+fn has_read(source: &SourceStatus, contents: &Contents, is_missed: bool) -> bool {
     let absent = ContentHash::absent();
-    let change = status.restart.iter().flat_map(|restart| &restart.changes).find(|change| change.source == source.name);
-    let known = change.map(|change| &change.hash).or(source.hash.as_ref());
     let now = contents.get(&source.name).and_then(Option::as_ref);
-    match (now, known) {
+    match (now, source.last()) {
         (Some(now), Some(known)) => now == known,
         (None, Some(known)) => *known == absent || is_missed,
         (None, None) => true,
@@ -117,9 +115,11 @@ mod tests {
         ["Ready", "Reconciling", "Stalled"].map(one).into_iter().collect()
     }
 
-    fn change(hash: &str) -> Value {
+    /// Returns the sources of a status once this content has been read.
+    fn changed(hash: &str) -> Value {
         let at = "2026-11-27T08:00:00Z";
-        json!({"sources": [{"kind": "ConfigMap", "name": "a", "hash": hash, "observedAt": at, "since": at}]})
+        let changes = ["sha256:0", hash].map(|hash| json!({"hash": hash, "since": at, "observedAt": at}));
+        json!([{"kind": "ConfigMap", "name": "a", "resourceVersion": "1", "hash": "sha256:1", "changes": changes}])
     }
 
     /// Judges a ConfigMonitor of generation 2 whose source has this content. `None`: it does not exist.
@@ -152,9 +152,10 @@ mod tests {
             (ready(), two),
             (with("observedGeneration", json!(1), "UpToDate", "Ready"), one),
             (with("lastHandledRestartRequest", json!("w"), "UpToDate", "Ready"), one),
-            (with("restart", change("sha256:2"), "QuietPeriod", "Reconciling"), two),
-            (with("restart", change("sha256:2"), "OutsideWindow", "Reconciling"), Some("sha256:3")),
-            (with("restart", change("sha256:2"), "CanaryFailed", "Stalled"), Some("sha256:3")),
+            (with("sources", changed("sha256:2"), "QuietPeriod", "Reconciling"), two),
+            (with("sources", changed("sha256:1"), "QuietPeriod", "Reconciling"), one),
+            (with("sources", changed("sha256:2"), "OutsideWindow", "Reconciling"), Some("sha256:3")),
+            (with("sources", changed("sha256:2"), "CanaryFailed", "Stalled"), Some("sha256:3")),
             (status(conditions("SourceNotFound", "")), None),
             (ready(), None),
         ];
@@ -162,9 +163,9 @@ mod tests {
             let verdict = judged(status.clone(), now);
             assert!(matches!(verdict, Verdict::NotYet(_)), "{verdict:?}: {status}");
         }
-        let held = with("restart", change("sha256:2"), "OutsideWindow", "Reconciling");
+        let held = with("sources", changed("sha256:2"), "OutsideWindow", "Reconciling");
         assert_eq!(judged(held, two), Verdict::Held("OutsideWindow".to_owned()));
-        let failed = with("restart", change("sha256:2"), "CanaryFailed", "Stalled");
+        let failed = with("sources", changed("sha256:2"), "CanaryFailed", "Stalled");
         assert_eq!(judged(failed, two), Verdict::Stalled("CanaryFailed".to_owned()));
         let suspended = with("lastHandledRestartRequest", json!("w"), "Suspended", "");
         assert_eq!(judged(suspended, one), Verdict::Held("Suspended".to_owned()));

@@ -15,7 +15,7 @@ use crate::options::{Format, WORKLOADS, Why};
 use crate::outcome::Failure;
 use crate::plan::look_ahead;
 use crate::shadow::Premise;
-use crate::status::{cause, named};
+use crate::status::{cause, purpose, source_line};
 use crate::text::{Node, ago, pretty_json, print};
 use crate::verdict::{message, reason};
 
@@ -76,7 +76,10 @@ pub(crate) async fn run(ambassador: &Ambassador, why: &Why) -> Result<(), Failur
             None => None,
         };
         objects.push(json!({"name": of, "restarts": restarts, "next": next}));
-        nodes.push(Node::with(format!("ConfigMonitor/{of}"), restarts.into_iter().chain(next).map(Node::leaf)));
+        let changed = status.sources.iter().filter(|source| !source.changes.is_empty());
+        let changed = changed.map(|source| source_line(source, Some(listed.at)));
+        let lines = restarts.into_iter().chain(changed).chain(next);
+        nodes.push(Node::with(format!("ConfigMonitor/{of}"), lines.map(Node::leaf)));
     }
     if why.output == Some(Format::Json) {
         return print(pretty_json(&json!({"pod": name, "exists": created.is_some(), "configMonitors": objects})));
@@ -95,8 +98,7 @@ fn restarts(status: &Status, created: Option<ServerTime>, now: ServerTime) -> Ve
     let under_way = under_way.filter(|(_, begun)| created.is_none_or(|created| created >= begun.started_at));
     let under_way = under_way.map(|(restart, begun)| {
         let (began, deleted, pods) = (when(begun.started_at), begun.deleted, begun.pods);
-        let names = named(restart.changes.iter().map(|change| &change.source));
-        let cause = if names.is_empty() { "a request" } else { &names };
+        let cause = purpose(status, restart);
         format!("{which} for {cause}, which began {began} and has replaced {deleted} of {pods} pods so far")
     });
     let past = status.history.iter().filter(|entry| is_of(entry, created)).map(|entry| {

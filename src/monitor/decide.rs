@@ -49,8 +49,10 @@ pub struct Moment {
     pub server_now: ServerTime,
 }
 
+/// What a reading has found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Finding {
+pub enum Finding {
+    /// The recorded content.
     Unchanged,
     /// The first content of a source, or of other keys of it. Pods are assumed to run with it.
     Baseline,
@@ -124,7 +126,7 @@ impl Look {
 ///
 /// # Errors
 /// If a hash in the record cannot be compared. The record must then be left as it is.
-pub(crate) fn observe(
+pub fn observe(
     policy: &Policy,
     status: &Status,
     look: &Look,
@@ -312,7 +314,7 @@ fn is_about(known: &SourceStatus, source: &Source) -> bool {
 pub(crate) fn quiet_until(policy: &Policy, status: &Status, look: &Look, moment: Moment) -> Option<Instant> {
     let period = policy.quiet_period;
     // By a reading, so that the end does not depend on the time of the question.
-    let (came, at) = look.newest().map_or((moment.now, moment.server_now), |newest| (newest.came, newest.at));
+    let (came, at) = look.newest().map_or((moment.read_at, moment.server_now), |newest| (newest.came, newest.at));
     let passed = |since: ServerTime, wait: Duration| {
         let due = since.plus(wait + A_SECOND);
         (came + due.since(at)).checked_sub(at.since(due)).unwrap_or(came)
@@ -334,7 +336,7 @@ fn is_quiet(policy: &Policy, status: &Status, look: &Look, moment: Moment) -> bo
 }
 
 /// Returns what to do about a record that the last look has updated.
-pub(crate) fn decide(
+pub fn decide(
     policy: &Policy,
     status: &Status,
     look: &Look,

@@ -129,6 +129,7 @@ mod tests {
     use super::*;
     use crate::kube::objects::Owner;
     use crate::monitor::pod::HandedOver;
+    use crate::monitor::status::Restart;
 
     const BEGAN: &str = "2026-11-21T10:00:00Z";
 
@@ -136,68 +137,68 @@ mod tests {
         ServerTime::from_second(second)
     }
 
-    fn claim(spec: &Value, status: &Value, identity: &str) -> Claim {
+    fn claim(spec: &Value, status: &Value, number: u64) -> Claim {
         let metadata = json!({ "name": "m", "uid": "u", "resourceVersion": "1" });
         let monitor = serde_json::from_value(json!({ "metadata": metadata, "spec": spec, "status": status })).unwrap();
         let referred = serde_json::from_value(json!([{ "kind": "ConfigMap", "name": "d" }])).unwrap();
         let labels = BTreeMap::from([("app".to_owned(), "web".to_owned())]);
-        Claim::of(Some(&monitor), ("u", identity), (&labels, Some(&referred), at(40)))
+        Claim::of(Some(&monitor), ("u", Some(number)), (&labels, Some(&referred), at(40)))
+    }
+
+    /// A source whose content has changed, and may be back.
+    fn source(name: &str, is_back: bool) -> Value {
+        let change = |hash, at| json!({ "hash": hash, "since": "1970-01-01T00:00:50Z", "observedAt": at });
+        let changes = [change("sha256:2", BEGAN), change("sha256:1", BEGAN)];
+        let changes = &changes[..1 + usize::from(is_back)];
+        json!({ "kind": "ConfigMap", "name": name, "hash": "sha256:1", "changes": changes })
+    }
+
+    /// The status with these sources and a restart that is pending, or is the second one.
+    fn status(sources: &[Value], begun: bool) -> Value {
+        let begun = begun.then(|| Begun::new(2, BEGAN.parse().unwrap(), "app=web".to_owned(), 1));
+        json!({ "sources": sources, "restart": Restart { begun, ..Restart::default() } })
     }
 
     #[test]
     fn a_restart_that_is_under_way_holds_its_pods_and_those_of_the_one_before_unless_it_is_a_revert() {
         let spec = json!({ "configMap": "c", "podSelector": { "app": "web" } });
-        let restart = |revert: bool, begun: bool| {
-            let change = json!({ "kind": "ConfigMap", "name": "c", "hash": "sha256:1", "observedAt": BEGAN,
-                "since": "1970-01-01T00:00:50Z", "podsResourceVersion": "7", "revert": revert });
-            let mut restart = json!({ "sources": [change] });
-            if begun {
-                let begun = json!({ "startedAt": BEGAN, "podSelector": "app=web", "pods": 1, "remaining": 1, "lastProgressAt": BEGAN });
-                restart.as_object_mut().unwrap().extend(begun.as_object().unwrap().clone());
-            }
-            json!({ "restart": restart })
+        let restart = |is_back, begun| status(&[source("c", is_back)], begun);
+        let (before, own) = (1, 2);
+        assert_eq!(claim(&spec, &restart(false, true), own), Claim::Held);
+        assert_eq!(claim(&spec, &restart(false, true), before), Claim::Held);
+        assert_eq!(claim(&spec, &restart(false, false), before), Claim::Over);
+        assert_eq!(claim(&spec, &restart(true, true), before), Claim::Reverted(at(50)));
+        assert_eq!(claim(&spec, &restart(true, true), own), Claim::Held);
+        assert_eq!(claim(&spec, &restart(true, false), before), Claim::Reverted(at(50)));
+        let mixed = status(&[source("c", true), source("e", false)], false);
+        assert_eq!(claim(&spec, &mixed, before), Claim::Over, "it has not read the other source's content");
+        let discovered = |name, is_back| {
+            let mut source = source(name, is_back);
+            source["discovered"] = json!(true);
+            source
         };
-        let (own, before) = (format!("{BEGAN}/7/1"), format!("{BEGAN}/6/1"));
-        assert_eq!(claim(&spec, &restart(false, true), &own), Claim::Held);
-        assert_eq!(claim(&spec, &restart(false, true), &before), Claim::Held);
-        assert_eq!(claim(&spec, &restart(false, false), &before), Claim::Over);
-        assert_eq!(claim(&spec, &restart(true, true), &own), Claim::Reverted(at(50)));
-        assert_eq!(claim(&spec, &restart(true, true), &format!("{own}/revert")), Claim::Held);
-        assert_eq!(claim(&spec, &restart(true, false), &own), Claim::Reverted(at(50)));
-        let mut mixed = restart(true, false);
-        let mut other = mixed["restart"]["sources"][0].clone();
-        (other["name"], other["revert"]) = (json!("e"), json!(false));
-        mixed["restart"]["sources"].as_array_mut().unwrap().push(other);
-        assert_eq!(claim(&spec, &mixed, &own), Claim::Over, "it has not read the other source's content");
-        let mut referring = restart(false, true);
-        let known = |name| json!({ "kind": "ConfigMap", "name": name, "discovered": true });
-        referring["sources"] = json!([known("c"), known("d")]);
-        assert_eq!(claim(&spec, &referring, &own), Claim::Held);
-        assert_eq!(claim(&spec, &referring, &before), Claim::Over);
+        let unreferred = status(&[discovered("c", false)], true);
+        assert_eq!((claim(&spec, &unreferred, own), claim(&spec, &unreferred, before)), (Claim::Held, Claim::Over));
         // Of two changes the one counts to whose source the pod refers.
-        let mut both = |revert: bool, begun: bool| {
-            referring["restart"] = restart(!revert, begun)["restart"].clone();
-            let mut own = referring["restart"]["sources"][0].clone();
-            (own["name"], own["revert"]) = (json!("d"), json!(revert));
-            referring["restart"]["sources"].as_array_mut().unwrap().push(own);
-            claim(&spec, &referring, &before)
-        };
-        assert_eq!((both(true, true), both(false, true)), (Claim::Reverted(at(50)), Claim::Held));
+        let both = |is_back: bool| status(&[discovered("c", !is_back), discovered("d", is_back)], true);
+        let of_both = [true, false].map(|is_back| claim(&spec, &both(is_back), before));
+        assert_eq!(of_both, [Claim::Reverted(at(50)), Claim::Held]);
         let mut forged = restart(false, true);
         forged["restart"]["startedAt"] = json!("1970-01-01T00:00:29Z");
-        forged["restart"]["sources"][0]["observedAt"] = json!("1970-01-01T00:00:29Z");
-        assert_eq!(claim(&spec, &forged, "1970-01-01T00:00:29Z/7/1"), Claim::Over, "it is younger than the restart");
+        forged["sources"][0]["changes"][0]["observedAt"] = json!("1970-01-01T00:00:29Z");
+        assert_eq!(claim(&spec, &forged, own), Claim::Over, "it is younger than the restart");
         let entry =
-            json!({ "startedAt": BEGAN, "completedAt": BEGAN, "result": "Completed", "pods": 1, "replaced": 1 });
-        assert_eq!(claim(&spec, &json!({"history": [entry]}), &own), Claim::Over);
-        assert_eq!(claim(&spec, &json!({}), &own), Claim::None, "the status has been wiped");
+            json!({ "number": own, "startedAt": BEGAN, "completedAt": BEGAN, "result": "Completed", "pods": 1 });
+        let over = json!({ "history": [entry] });
+        assert_eq!((claim(&spec, &over, own), claim(&spec, &over, before)), (Claim::Over, Claim::None));
+        assert_eq!(claim(&spec, &json!({}), own), Claim::None, "the status has been wiped");
         let others = json!({ "configMap": "c", "podSelector": { "app": "api" } });
-        assert_eq!(claim(&others, &restart(false, true), &own), Claim::None);
+        assert_eq!(claim(&others, &restart(false, true), own), Claim::None);
         let suspended = json!({ "configMap": "c", "podSelector": { "app": "web" }, "suspend": true });
-        assert_eq!(claim(&suspended, &restart(false, false), &before), Claim::Held);
-        assert_eq!(claim(&json!({ "podSelector": {} }), &json!({}), &own), Claim::Held, "somebody must mend it");
-        assert_eq!(claim(&spec, &json!({ "restart": 1 }), &own), Claim::Held);
-        assert_eq!(Claim::of(None, ("u", &own), (&BTreeMap::new(), None, at(40))), Claim::None);
+        assert_eq!(claim(&suspended, &restart(false, false), before), Claim::Held);
+        assert_eq!(claim(&json!({ "podSelector": {} }), &json!({}), own), Claim::Held, "somebody must mend it");
+        assert_eq!(claim(&spec, &json!({ "restart": 1 }), own), Claim::Held);
+        assert_eq!(Claim::of(None, ("u", Some(own)), (&BTreeMap::new(), None, at(40))), Claim::None);
     }
 
     fn owner(kind: &str) -> Arc<Owner> {

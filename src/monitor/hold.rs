@@ -127,7 +127,7 @@ fn is_loop(seconds: u32, starts: &[ServerTime], since: ServerTime) -> bool {
 mod tests {
     use serde_json::value::RawValue;
 
-    use super::super::status::Begun;
+    use super::super::status::{Begun, Change};
     use super::*;
 
     fn at(second: i64) -> ServerTime {
@@ -142,124 +142,141 @@ mod tests {
     /// A status whose restarts for changes of `c` began at these times, newest first.
     fn status(starts: &[i64], back_off: Option<u32>) -> Status {
         let starts: Vec<ServerTime> = starts.iter().map(|start| at(*start)).collect();
-        let entry = |at| serde_json::json!({"startedAt":at,"completedAt":at,"pods":1,"result":"Completed"});
+        let entry = |at| serde_json::json!({"number":1,"startedAt":at,"completedAt":at,"pods":1,"result":"Completed"});
         let history: Vec<_> = starts.iter().map(entry).collect();
-        let source = serde_json::json!({"kind":"ConfigMap","name":"c","restarts":&starts[..starts.len().min(LOOP)],
-            "restartBackOffSeconds":back_off});
-        let text = serde_json::json!({ "sources": [source, {"kind":"ConfigMap","name":"d"}], "history": history });
-        serde_json::from_value(text).expect("a status")
+        let source = |name: &str| serde_json::json!({"kind":"ConfigMap","name":name,"hash":"sha256:"});
+        let (mut c, d) = (source("c"), source("d"));
+        c["restarts"] = serde_json::json!(starts[..starts.len().min(LOOP)]);
+        c["restartBackOffSeconds"] = serde_json::json!(back_off);
+        serde_json::from_value(serde_json::json!({ "sources": [c, d], "history": history })).expect("a status")
     }
 
-    fn restart(since: i64, requested: bool) -> Restart {
-        let at = at(since);
-        let change = serde_json::json!({"kind":"ConfigMap","name":"c","hash":"sha256:1","observedAt":at,"since":at});
-        let mut text = serde_json::json!({ "sources": [change] });
-        if requested {
-            text["request"] = serde_json::json!({"value":"now","observedAt":at});
-        }
-        serde_json::from_value(text).expect("a restart")
+    /// The same status when other content of this source has been read at a time.
+    fn read_of(status: &Status, source: usize, second: i64) -> Status {
+        let mut status = status.clone();
+        let (known, at) = (&mut status.sources[source], at(second));
+        let hash = format!("{}1", known.last().expect("a hash")).as_str().into();
+        known.append(Change { hash, since: at, observed_at: at, pods_resource_version: None, begun: false });
+        status
+    }
+
+    fn read(status: &Status, second: i64) -> Status {
+        read_of(status, 0, second)
+    }
+
+    fn reverted(status: &Status, second: i64) -> Status {
+        let mut status = read(&read(status, second), second);
+        status.sources[0].changes[1].hash = status.sources[0].hash.clone().expect("a hash");
+        status
+    }
+
+    fn requested(status: &Status, second: i64) -> Status {
+        let mut status = read(status, second);
+        status.take_up("now".into(), at(second));
+        status
+    }
+
+    fn begins(policy: &Policy, status: &Status, second: i64) -> Result<Option<ServerTime>, Hold> {
+        may_begin(policy, status, status.is_requested(), at(second))
+    }
+
+    /// Restarts pods for what was read.
+    fn restarted(policy: &Policy, mut status: Status, start: i64) -> Status {
+        record_start(policy, &mut status, at(start));
+        let begun = Begun::new(status.next_number(), at(start), "app=web".to_owned(), 1);
+        status.begin(begun.clone());
+        status.complete(Some(&begun), (0, String::new()), at(start));
+        status
     }
 
     const NIGHTLY: &str = r#","windows":[{"schedule":"0 2 * * *","durationSeconds":3600}]"#;
 
     #[test]
     fn without_windows_an_interval_or_a_loop_a_restart_may_begin() {
-        assert_eq!(may_begin(&policy(""), &status(&[100], None), &restart(101, false), at(101)), Ok(None));
+        assert_eq!(begins(&policy(""), &read(&status(&[100], None), 101), 101), Ok(None));
     }
 
     #[test]
     fn a_restart_begins_in_a_window_once_the_interval_is_over() {
-        let policy = policy(&format!(r#"{NIGHTLY},"minIntervalSeconds":600"#));
-        let may_begin = |second| may_begin(&policy, &status(&[7000], None), &restart(7001, false), at(second));
-        assert!(matches!(may_begin(7199), Err(Hold::OutsideWindow(Some(_)))));
-        assert_eq!(may_begin(7199).unwrap_err().until(), Some(at(7200)));
-        assert_eq!(may_begin(7200), Err(Hold::MinInterval(at(7600))));
-        assert_eq!(may_begin(7600), Ok(Some(at(7600))));
-        assert_eq!(may_begin(10_800).unwrap_err().until(), Some(at(24 * 3600 + 7200)));
+        let (policy, changed) =
+            (policy(&format!(r#"{NIGHTLY},"minIntervalSeconds":600"#)), read(&status(&[7000], None), 7001));
+        let begins = |second| begins(&policy, &changed, second);
+        assert!(matches!(begins(7199), Err(Hold::OutsideWindow(Some(_)))));
+        assert_eq!(begins(7199).unwrap_err().until(), Some(at(7200)));
+        assert_eq!(begins(7200), Err(Hold::MinInterval(at(7600))));
+        assert_eq!(begins(7600), Ok(Some(at(7600))));
+        assert_eq!(begins(10_800).unwrap_err().until(), Some(at(24 * 3600 + 7200)));
     }
 
     #[test]
     fn a_request_passes_windows_the_interval_and_the_guard() {
         let policy = policy(&format!(r#"{NIGHTLY},"minIntervalSeconds":600"#));
-        assert_eq!(may_begin(&policy, &status(&[100], Some(900)), &restart(101, true), at(101)), Ok(None));
+        assert_eq!(begins(&policy, &requested(&status(&[100], Some(900)), 101), 101), Ok(None));
     }
 
     /// If a clock was set back, the last start is in the future.
     #[test]
     fn the_interval_counts_from_the_last_start_whatever_clocks_say() {
         let policy = policy(r#","minIntervalSeconds":60"#);
-        let held = may_begin(&policy, &status(&[1000, 2000], None), &restart(500, false), at(500));
+        let held = begins(&policy, &read(&status(&[1000, 2000], None), 500), 500);
         assert_eq!(held, Err(Hold::MinInterval(at(1060))));
         let mut under_way = status(&[], None);
-        let text = serde_json::json!({"sources":[],"startedAt":at(90),"podSelector":"app=web","pods":1,"remaining":1,"lastProgressAt":at(90)});
-        under_way.restart = Some(serde_json::from_value(text).expect("a restart"));
-        assert_eq!(may_begin(&policy, &under_way, &restart(100, false), at(110)), Err(Hold::MinInterval(at(150))));
+        under_way.begin(Begun::new(1, at(90), "app=web".to_owned(), 1));
+        assert_eq!(begins(&policy, &read(&under_way, 100), 110), Err(Hold::MinInterval(at(150))));
     }
 
     /// Returns how long after its change each restart begins, if a change comes `after` seconds after each start.
     fn waits(policy: &Policy, after: i64, changes: usize) -> Vec<i64> {
         let (mut status, mut now, mut waits) = (status(&[], None), 0, Vec::new());
         for _ in 0..changes {
-            let change = restart(now, false);
-            let start = match may_begin(policy, &status, &change, at(now)) {
-                Ok(_) => at(now),
-                Err(hold) => hold.until().expect("it ends"),
+            status = read(&status, now);
+            let start = match begins(policy, &status, now) {
+                Ok(_) => now,
+                Err(hold) => hold.until().expect("it ends").as_second(),
             };
-            waits.push(start.as_second() - now);
-            assert!(may_begin(policy, &status, &change, start).is_ok());
-            begin_and_complete(policy, &mut status, change, start);
-            now = start.as_second() + after;
+            waits.push(start - now);
+            assert!(begins(policy, &status, start).is_ok());
+            status = restarted(policy, status, start);
+            now = start + after;
         }
         waits
     }
 
-    fn begin_and_complete(policy: &Policy, status: &mut Status, restart: Restart, start: ServerTime) {
-        record_start(policy, status, &restart, start);
-        let begun = Begun::new(start, "app=web".to_owned(), 1);
-        status.restart = Some(Box::new(restart));
-        status.complete(Some(&begun), (0, String::new()), start);
-    }
-
     #[test]
     fn people_who_revert_or_request_make_no_loop() {
-        let mut revert = restart(995, false);
-        revert.changes[0].revert = true;
-        for other in [revert, restart(995, true)] {
-            let (policy, mut looped) = (policy(""), status(&[990, 980, 970, 960], None));
-            begin_and_complete(&policy, &mut looped, other.clone(), at(996));
-            let until = |status: &Status, restart: &Restart| may_begin(&policy, status, restart, at(1000));
-            assert_eq!(until(&looped, &restart(1000, false)), Ok(None), "the fifth change");
-            begin_and_complete(&policy, &mut looped, restart(1000, false), at(1000));
-            assert_eq!(until(&looped, &other), Ok(None), "nobody is in a loop who reverts or requests");
-            begin_and_complete(&policy, &mut looped, other, at(1000));
-            assert_eq!(until(&looped, &restart(1000, false)), Err(Hold::BackOff(at(1030))), "the sixth change");
+        for other in [reverted, requested] {
+            let (policy, looped) = (policy(""), status(&[990, 980, 970, 960], None));
+            let looped = restarted(&policy, other(&looped, 995), 996);
+            assert_eq!(begins(&policy, &read(&looped, 1000), 1000), Ok(None), "the fifth change");
+            let looped = restarted(&policy, read(&looped, 1000), 1000);
+            assert_eq!(begins(&policy, &other(&looped, 1000), 1000), Ok(None), "nobody is in a loop who does that");
+            let looped = restarted(&policy, other(&looped, 1000), 1000);
+            assert_eq!(begins(&policy, &read(&looped, 1000), 1000), Err(Hold::BackOff(at(1030))), "the sixth change");
         }
     }
 
     /// As after an upgrade that edits them one after the other.
     #[test]
     fn restarts_for_other_sources_make_no_loop() {
-        let mut looped = status(&[990, 980, 970, 960, 950], Some(240));
-        let mut other = restart(1000, false);
-        other.changes[0].source.name = "d".into();
-        assert_eq!(may_begin(&policy(""), &looped, &other, at(1000)), Ok(None));
-        begin_and_complete(&policy(""), &mut looped, other.clone(), at(1000));
+        let (policy, looped) = (policy(""), status(&[990, 980, 970, 960, 950], Some(240)));
+        assert_eq!(begins(&policy, &read_of(&looped, 1, 1000), 1000), Ok(None));
+        let looped = restarted(&policy, read_of(&looped, 1, 1000), 1000);
         assert_eq!(looped.sources[1].restarts, [at(1000)]);
-        let mut both = restart(1001, false);
-        both.changes.insert(0, other.changes[0].clone());
-        assert_eq!(may_begin(&policy(""), &looped, &both, at(1001)), Err(Hold::BackOff(at(1001 + 240))));
+        let both = read_of(&read(&looped, 1001), 1, 1001);
+        assert_eq!(begins(&policy, &both, 1001), Err(Hold::BackOff(at(1001 + 240))));
     }
 
     /// The restart for it is superseded again and again.
     #[test]
-    fn a_change_that_others_take_over_counts_once() {
-        let (policy, mut superseded) = (policy(""), status(&[], None));
+    fn a_change_that_others_take_over_counts_once_and_other_content_of_the_same_source_counts_again() {
+        let (policy, mut superseded) = (policy(""), read(&status(&[], None), 995));
         for start in 1000..1006 {
-            record_start(&policy, &mut superseded, &restart(995, false), at(start));
+            record_start(&policy, &mut superseded, at(start));
         }
         assert_eq!(superseded.sources[0].restarts, [at(1000)]);
-        let looped = status(&[990, 980, 970, 960, 950], Some(240));
-        assert_eq!(may_begin(&policy, &looped, &restart(985, false), at(1000)), Ok(None));
+        let looped = read(&status(&[990, 980, 970, 960, 950], Some(240)), 985);
+        assert_eq!(begins(&policy, &looped, 1000), Ok(None));
+        assert_eq!(begins(&policy, &read(&looped, 1000), 1000), Err(Hold::BackOff(at(990 + 240))));
     }
 
     #[test]
@@ -272,15 +289,10 @@ mod tests {
 
     #[test]
     fn ten_minutes_without_a_change_end_a_loop() {
-        let looped = status(&[1000, 990, 980, 970, 960], Some(240));
-        let until = |since| may_begin(&policy(""), &looped, &restart(since, false), at(since));
-        assert_eq!(until(1599), Err(Hold::BackOff(at(1599 + 240))));
-        assert_eq!(until(1600), Ok(None));
-        let after = |since, start| {
-            let mut looped = looped.clone();
-            begin_and_complete(&policy(""), &mut looped, restart(since, false), at(start));
-            looped.sources[0].restart_back_off_seconds
-        };
+        let (policy, looped) = (policy(""), status(&[1000, 990, 980, 970, 960], Some(240)));
+        let begins = |since| begins(&policy, &read(&looped, since), since);
+        assert_eq!((begins(1599), begins(1600)), (Err(Hold::BackOff(at(1599 + 240))), Ok(None)));
+        let after = |since, start| restarted(&policy, read(&looped, since), start).sources[0].restart_back_off_seconds;
         assert_eq!((after(1599, 1839), after(1600, 1600)), (Some(480), None));
     }
 

@@ -69,6 +69,8 @@ fn drop_field(scenario: &Scenario, part: &'static str, field: &'static str) {
 fn no_pod_is_deleted_while_the_server_does_not_store_that_a_restart_begins() {
     for (part, dropped) in [
         ("/status", "restart"),
+        ("/status/sources/0", "changes"),
+        ("/status/restart", "number"),
         ("/status/restart", "startedAt"),
         ("/status/restart", "request"),
         ("/status/restart", "canary"),

@@ -1,16 +1,24 @@
 use super::*;
-use crate::monitor::status::Outcome;
+use crate::monitor::hold::record_start;
+use crate::monitor::status::{Canary, Outcome, Why};
+use proptest::prelude::*;
 use serde_json::value::RawValue;
+use std::collections::BTreeMap;
 
-/// The state of a keeper, and a clock. The status survives a crash, the quiet period does not.
+/// The state of a keeper, and a clock. A crash loses the readings.
+#[derive(Clone)]
 struct Desk {
     policy: Policy,
     status: Status,
-    quiet: Option<Quiet>,
     look: Look,
+    /// The sources of the look.
+    read: Vec<Source>,
     request: Option<Arc<str>>,
     start: Instant,
     millis: u64,
+    /// The next reading is the first one of its process.
+    is_new: bool,
+    lists: usize,
 }
 
 fn policy(source: &str, quiet: u64, suspend: bool) -> Policy {
@@ -20,18 +28,12 @@ fn policy(source: &str, quiet: u64, suspend: bool) -> Policy {
     Policy::of(Some(&RawValue::from_string(spec).unwrap())).unwrap()
 }
 
-/// Returns the content of the only source that a restart is about.
-fn brought(restart: &Restart) -> ContentHash {
-    let [change] = &restart.changes[..] else { panic!("{restart:?}") };
-    change.hash.clone()
-}
-
-fn value(restart: &Restart) -> Option<Arc<str>> {
-    restart.request.as_ref().map(|request| Arc::clone(&request.value))
-}
-
 fn hash(text: &str) -> ContentHash {
     ContentHash::from(format!("sha256:{text}").as_str())
+}
+
+fn word(hash: Option<&ContentHash>) -> String {
+    hash.map_or("-".to_owned(), |hash| hash.to_string().trim_start_matches("sha256:").to_owned())
 }
 
 fn server(second: u64) -> ServerTime {
@@ -41,8 +43,8 @@ fn server(second: u64) -> ServerTime {
 impl Desk {
     fn new(quiet: u64, suspend: bool) -> Self {
         let (policy, start) = (policy("settings", quiet, suspend), Instant::now());
-        let (status, look) = (Status::default(), Look(vec![None]));
-        Self { policy, status, quiet: None, look, request: None, start, millis: 0 }
+        let (status, look, read) = (Status::default(), Look(vec![None]), Vec::new());
+        Self { policy, status, look, read, request: None, start, millis: 0, is_new: true, lists: 0 }
     }
 
     /// Since second 0 pods run with the content `a`.
@@ -55,7 +57,7 @@ impl Desk {
     /// Second 10: `b` is read, and the quiet period is 3 seconds.
     fn pending() -> Self {
         let mut desk = Self::settled(3);
-        assert_eq!(desk.at(10).read("b"), Finding::Modified);
+        assert_eq!(desk.at(10).read("b"), Finding::Changed);
         desk
     }
 
@@ -72,75 +74,63 @@ impl Desk {
         self
     }
 
+    fn crash(&mut self) -> &mut Self {
+        self.is_new = true;
+        self
+    }
+
     fn read(&mut self, text: &str) -> Finding {
-        self.look = Look(vec![Some(self.content(text))]);
+        self.read_all(&format!("settings={text}"))
+    }
+
+    /// Reads all sources. Each has the content given by a word such as `a=1`, or `a=1/2` if that is `2` under the keys of
+    /// the status; a source that is not named does not exist. What has not changed keeps the time of its first reading.
+    fn read_all(&mut self, contents: &str) -> Finding {
+        let found: BTreeMap<&str, &str> = contents.split(' ').filter_map(|word| word.split_once('=')).collect();
+        let content = |source: &Source| match found.get(&*source.name.name) {
+            Some(text) => {
+                let (text, under_recorded) = text.split_once('/').map_or((*text, None), |(one, two)| (one, Some(two)));
+                let keys = self.status.source(&source.name).map(|known| &known.keys);
+                let keys = keys.filter(|keys| **keys != source.keys);
+                let recorded = keys.cloned().zip(under_recorded.map(hash)).map(Box::new);
+                Some(Content { recorded, ..self.content(text) })
+            }
+            None => source.optional.then(|| Content { hash: ContentHash::absent(), version: None, ..self.content("") }),
+        };
+        let kept = |source: &Source| {
+            let new = content(source)?;
+            let place = self.read.iter().position(|read| read.reads_like(source)).filter(|_| !self.is_new);
+            let before = place.and_then(|place| self.look.0[place].clone());
+            let is_same = |before: &Content| (&before.hash, &before.recorded) == (&new.hash, &new.recorded);
+            Some(before.filter(is_same).unwrap_or(new))
+        };
+        self.look = Look(self.policy.sources.iter().map(kept).collect());
+        self.read = self.policy.sources.clone();
         self.observe()
     }
 
     /// Returns this content, as read now.
     fn content(&self, text: &str) -> Content {
-        let (version, at) = (Some(self.millis.to_string().as_str().into()), server(self.millis / 1000));
-        Content {
-            hash: hash(text),
-            version,
-            at,
-            came: self.start + Duration::from_millis(self.millis),
-            first: false,
-            recorded: None,
-        }
-    }
-
-    /// Returns whether all existing contents are recorded.
-    fn recorded_all(&self) -> bool {
-        let recorded = |(source, content): (&Source, &Option<Content>)| {
-            let known = self.status.sources.iter().find(|known| known.name == source.name);
-            let is_recorded = |known: &SourceStatus, content: &Content| {
-                let under_recorded = content.recorded.as_ref().map(|recorded| &recorded.1);
-                let now = under_recorded.or_else(|| is_about(known, source).then_some(&content.hash));
-                now.is_none_or(|now| known.hash.as_ref() == Some(now))
-            };
-            known.is_none_or(|known| content.as_ref().is_none_or(|content| is_recorded(known, content)))
-        };
-        self.policy.sources.iter().zip(&self.look.0).all(recorded)
-    }
-
-    /// Returns what pods have been restarted for, of the only source.
-    fn recorded(&self) -> Option<ContentHash> {
-        self.status.sources[0].hash.clone()
-    }
-
-    /// Returns the content that the restart brings.
-    fn desired(&self) -> ContentHash {
-        brought(self.restart())
+        let Moment { now: came, server_now: at, .. } = self.moment();
+        let (version, since) = (Some(self.millis.to_string().as_str().into()), (!self.is_new).then_some(at));
+        Content { hash: hash(text), recorded: None, version, at, came, since }
     }
 
     /// Observes what was read last, and checks what holds at all times.
     fn observe(&mut self) -> Finding {
-        let observe = |status: &Status, quiet: &Option<Quiet>| {
-            observe(&self.policy, status, quiet.as_ref(), &self.look, self.moment()).unwrap()
-        };
-        let Observed { status, quiet, finding } = observe(&self.status, &self.quiet);
-        let again = Observed { status: status.clone(), quiet: quiet.clone(), finding: Finding::Unchanged };
-        assert_eq!(observe(&status, &quiet), again, "what was observed is observed");
-        match (&self.status.restart, &status.restart) {
-            (Some(before), Some(after)) => {
-                assert!(before.begun.is_some() || after.begun.is_none());
-                for (before, after) in before.changes.iter().filter_map(|one| Some((one, after.change(&one.source)?))) {
-                    assert!(before.since == after.since && before.observed_at <= after.observed_at);
-                }
-            }
-            (None, after) if self.recorded_all() => {
-                assert!(after.is_none() && matches!(finding, Finding::Unchanged | Finding::Baseline));
-            }
-            _ => {}
+        let observe = |status: &Status| observe(&self.policy, status, &self.look, self.moment()).unwrap();
+        let (status, finding) = observe(&self.status);
+        assert_eq!(observe(&status), (status.clone(), Finding::Unchanged), "what was observed is observed");
+        assert_eq!(status.restart.is_some(), status.has_work());
+        for known in &status.sources {
+            assert!(known.changes.len() <= 4 && known.changes.is_sorted_by_key(|change| change.observed_at));
+            assert!(known.changes.iter().all(|change| change.since <= change.observed_at), "{known:?}");
+            let before = self.status.source(&known.name).filter(|before| before.keys == known.keys);
+            let before = before.and_then(|before| before.hash.as_ref());
+            assert!(before.is_none() || before == known.hash.as_ref(), "only the end of a restart advances it");
         }
-        (self.status, self.quiet) = (status, quiet);
+        (self.status, self.is_new) = (status, false);
         finding
-    }
-
-    fn crash(&mut self) -> &mut Self {
-        self.quiet = None;
-        self
     }
 
     /// Now, with fresh readings.
@@ -150,50 +140,120 @@ impl Desk {
     }
 
     fn decide(&self) -> Decision {
-        decide(&self.policy, &self.status, &self.look, self.quiet.as_ref(), self.request.as_ref(), self.moment())
+        decide(&self.policy, &self.status, &self.look, self.request.as_ref(), self.moment())
     }
 
-    fn begin(&mut self) -> Restart {
-        let Decision::Begin(restart) = self.decide() else { panic!("{:?} is no beginning", self.decide()) };
-        let at = server(self.millis / 1000);
-        let begun = Begun::new(at, "app=web".to_owned(), 2);
-        self.status.supersede(Restart { begun: Some(begun), ..restart.clone() }, at);
-        restart
-    }
-
-    /// Completes the restart that has begun, as a keeper does.
-    fn complete(&mut self) {
-        let (Decision::Resume, Some(restart)) = (self.decide(), &self.status.restart) else { return };
-        let begun = restart.begun.clone().unwrap();
-        self.status.complete(Some(&begun), (0, String::new()), begun.started_at);
-    }
-
-    fn restart(&self) -> &Restart {
-        self.status.restart.as_ref().unwrap()
-    }
-
-    /// `since` and `observedAt`.
-    fn times(&self) -> (ServerTime, ServerTime) {
-        (self.restart().since(), self.restart().observed_at())
+    fn quiet_until(&self) -> Option<Instant> {
+        quiet_until(&self.policy, &self.status, &self.look, self.moment())
     }
 
     fn waits_until(&self, second: u64) -> bool {
         self.decide() == Decision::Quiet(self.start + Duration::from_secs(second))
     }
 
+    /// Lists the pods, as a keeper does after a reading.
+    fn list(&mut self) {
+        self.lists += 1;
+        self.status.fill(&self.lists.to_string().as_str().into());
+    }
+
+    /// Begins a restart, as a keeper does.
+    fn begin(&mut self) -> &mut Self {
+        let Decision::Begin(request) = self.decide() else { panic!("{:?} is no beginning", self.decide()) };
+        let at = self.moment().server_now;
+        if let Some(value) = request {
+            self.status.take_up(value, at);
+        }
+        self.list();
+        record_start(&self.policy, &mut self.status, at);
+        self.status.begin(Begun::new(self.status.next_number(), at, "app=web".to_owned(), 2));
+        self
+    }
+
+    /// Completes the restart that is under way.
+    fn complete(&mut self) {
+        assert_eq!(self.decide(), Decision::Resume);
+        self.end(self.status.begun().cloned());
+    }
+
+    /// Ends the restart that has begun, or the pending one, as no pod has other content.
+    fn end(&mut self, begun: Option<Begun>) {
+        self.status.complete(begun.as_ref(), (0, String::new()), self.moment().server_now);
+    }
+
+    fn canary(&mut self) -> &mut Option<Canary> {
+        &mut self.status.restart.as_mut().unwrap().begun.as_mut().unwrap().canary
+    }
+
     fn superseded(&self) -> usize {
         self.status.history.iter().filter(|entry| entry.result == Outcome::Superseded).count()
     }
 
-    /// Returns since when the restart under way is interrupted.
-    fn interrupted_at(&self) -> Option<ServerTime> {
-        self.restart().interrupted_at()
+    fn is_revert(&self) -> bool {
+        self.status.why() == Why::Reverted
+    }
+
+    /// Returns the journal in words: for each source that has changed its contents, each with since when, when it was read
+    /// and the list, or `-`. A star marks the one that the restart has begun for.
+    fn journal(&self) -> String {
+        let change = |change: &Change| {
+            let list = change.pods_resource_version.as_ref().map_or("-", ResourceVersion::as_str);
+            let (since, read) = (change.since.as_second(), change.observed_at.as_second());
+            format!(" {}{}:{since}-{read}:{list}", word(Some(&change.hash)), if change.begun { "*" } else { "" })
+        };
+        let source = |known: &SourceStatus| {
+            let changes: String = known.changes.iter().map(change).collect();
+            format!("{}={}{changes}", known.name.name, word(known.hash.as_ref()))
+        };
+        let changed = self.status.sources.iter().filter(|known| !known.changes.is_empty());
+        changed.map(source).collect::<Vec<_>>().join(", ")
+    }
+
+    /// Returns what pods have been restarted for, of the only source.
+    fn recorded(&self) -> Option<ContentHash> {
+        self.status.sources[0].hash.clone()
+    }
+
+    fn last(&self) -> String {
+        word(self.status.sources[0].last())
     }
 
     fn missing(&self) -> Decision {
         Decision::Missing(self.policy.sources.iter().map(|source| source.name.clone()).collect())
     }
+
+    /// Does what is decided, or lists the pods.
+    fn act(&mut self) {
+        match self.decide() {
+            Decision::Begin(None) if self.millis.is_multiple_of(5) => self.end(None),
+            Decision::Begin(_) => _ = self.begin(),
+            Decision::Resume => self.complete(),
+            Decision::Count => self.status.outdated = Some(1),
+            _ => self.list(),
+        }
+    }
+
+    /// Checks that a process that has just started decides as this one. It knows of earlier readings only the second.
+    fn compare_with_a_new_process(&self) {
+        let mut new = self.clone();
+        let Moment { now, server_now, .. } = self.moment();
+        let anew = |content: &mut Content| (content.at, content.came, content.since) = (server_now, now, None);
+        new.look.0.iter_mut().flatten().for_each(anew);
+        assert_eq!(new.observe(), Finding::Unchanged);
+        let until = [self, &new].map(|desk| desk.quiet_until().filter(|until| *until > now));
+        match (until, self.decide(), new.decide()) {
+            ([Some(old), Some(new)], ..) if old.max(new) - old.min(new) > Duration::from_secs(2) => {
+                panic!("{:?}, but anew {:?}", old - now, new - now)
+            }
+            // Which wait is longer depends on a second.
+            (_, Decision::Hold(..) | Decision::Quiet(_), Decision::Hold(..) | Decision::Quiet(_)) => {}
+            ([Some(until), None] | [None, Some(until)], ..) => assert!(until - now <= Duration::from_secs(2)),
+            (_, decision, anew) => assert_eq!((decision, &self.status), (anew, &new.status)),
+        }
+    }
 }
+
+mod several;
 
 #[test]
 fn the_first_content_is_the_baseline_and_restarts_nothing() {
@@ -203,6 +263,7 @@ fn the_first_content_is_the_baseline_and_restarts_nothing() {
         let decision = if suspend { Decision::Suspended { requested: false } } else { Decision::Settled };
         assert_eq!((desk.at(50).read("a"), desk.decide()), (Finding::Baseline, decision));
         assert_eq!((desk.recorded(), &desk.status.restart), (Some(hash("a")), &None));
+        assert_eq!((desk.status.baselined_at, desk.status.settled_at), (Some(server(50)), Some(server(50))));
         assert_eq!(desk.status.source.as_deref(), Some("ConfigMap/settings"));
     }
 }
@@ -210,81 +271,113 @@ fn the_first_content_is_the_baseline_and_restarts_nothing() {
 #[test]
 fn a_request_during_a_pending_change_restarts_all_pods_that_exist_by_then() {
     let mut desk = Desk::pending();
-    desk.status.restart.as_mut().unwrap().changes[0].pods_resource_version = Some("7".into());
+    desk.list();
     desk.request = Some("now".into());
     assert!(desk.at(12).waits_until(13), "it waits for the quiet period");
-    let restart = desk.at(20).begin();
-    let request = restart.request.clone().unwrap();
-    assert_eq!((&*request.value, request.observed_at, request.pods_resource_version), ("now", server(20), None));
-    assert_eq!((brought(&restart), restart.changes[0].pods_resource_version.clone()), (hash("b"), Some("7".into())));
-    assert!(matches!(desk.decide(), Decision::Resume), "once");
+    let request = desk.at(20).begin().status.request().cloned().unwrap();
+    assert_eq!((&*request.value, request.observed_at), ("now", server(20)));
+    assert_eq!((request.pods_resource_version, desk.journal()), (Some("2".into()), "settings=a b*:10-10:1".into()));
+    assert_eq!(desk.decide(), Decision::Resume, "once");
 }
 
 #[test]
 fn a_change_begins_after_the_quiet_period_and_without_one_at_once() {
     let mut desk = Desk::settled(0);
     desk.at(10).read("b");
-    assert_eq!(desk.begin().observed_at(), server(10));
+    desk.begin();
     let mut desk = Desk::pending();
-    assert_eq!(desk.times(), (server(10), server(10)));
+    assert_eq!(desk.journal(), "settings=a b:10-10:-");
     assert_eq!(desk.recorded(), Some(hash("a")), "the hash does not advance before the restart is over");
-    assert_eq!(desk.at(11).read("b"), Finding::Unchanged);
-    assert!(desk.waits_until(13), "an edit of labels does not extend it");
-    assert!(!desk.at(13).begin().is_revert() && desk.desired() == hash("b"));
+    desk.at(11);
+    desk.look = Look(vec![Some(desk.content("b"))]);
+    assert_eq!((desk.observe(), desk.waits_until(14)), (Finding::Unchanged, true), "an edit of labels");
+    let mut desk = Desk::pending();
+    assert!(desk.waits_until(13));
+    assert!(!desk.at(13).begin().is_revert() && desk.last() == "b");
     desk.complete();
-    assert_eq!((desk.observe(), desk.decide()), (Finding::Unchanged, Decision::Settled));
+    assert_eq!(
+        (desk.observe(), desk.decide(), desk.recorded()),
+        (Finding::Unchanged, Decision::Settled, Some(hash("b")))
+    );
 }
 
+/// Of the first content only the second is known.
 #[test]
 fn edits_extend_the_quiet_period_to_ten_times_its_length_at_most() {
     let mut desk = Desk::settled(3);
-    for second in 10..40 {
-        desk.at(second).read(&format!("{second}"));
-        assert!(desk.waits_until((second + 3).min(40)), "at {second}: {:?}", desk.decide());
+    for second in 10..41 {
+        desk.at(second).read(&second.to_string());
+        assert!(desk.waits_until((second + 3).min(41)), "at {second}: {:?}", desk.decide());
     }
-    assert_eq!(brought(&desk.at(40).begin()), hash("39"));
+    assert_eq!(desk.at(41).begin().journal(), "settings=a other-keys:10-10:1 38:38-38:1 39:39-39:1 40*:40-40:1");
 }
 
 #[test]
-fn an_edit_at_the_end_of_the_extended_quiet_period_does_not_extend_it() {
+fn an_edit_at_the_end_of_the_extended_quiet_period_does_not_extend_it_but_after_the_start_there_is_another_one() {
     let mut desk = Desk::settled(3);
-    for second in 10..=40 {
-        desk.at(second).read(&format!("{second}"));
+    for second in 10..=41 {
+        desk.at(second).read(&second.to_string());
     }
-    assert_eq!(brought(&desk.begin()), hash("40"));
+    assert_eq!(desk.begin().last(), "41");
+    desk.at(42).read("42");
+    assert!(desk.waits_until(45), "{:?}", desk.decide());
 }
 
 #[test]
-fn a_revert_within_the_first_quiet_period_counts_as_unchanged() {
-    let mut desk = Desk::pending();
-    desk.at(12).read("c");
-    assert_eq!((desk.at(14).read("a"), desk.decide()), (Finding::Undone, Decision::Settled));
-    assert_eq!((desk.quiet.take(), desk.status.history.len()), (None, 0));
-    assert_eq!((desk.at(20).read("b"), desk.times()), (Finding::Modified, (server(20), server(20))));
+fn the_limit_on_extensions_starts_anew_once_content_has_been_quiet_for_the_period_or_is_back() {
+    for (second, text, since) in [(12, "c", 10), (13, "c", 13), (12, "a", 12)] {
+        let mut desk = Desk::pending();
+        desk.at(second).read(text);
+        assert_eq!(desk.status.restart.unwrap().changing_since, Some(server(since)));
+    }
 }
 
+/// As of two controllers that fight about a source.
 #[test]
-fn a_revert_after_the_quiet_period_is_a_restart_since_the_first_change() {
-    let mut desk = Desk::pending();
-    assert_eq!((desk.at(14).read("a"), desk.times()), (Finding::Reverted, (server(10), server(14))));
-    assert!(desk.waits_until(17));
-    assert!(desk.at(17).begin().is_revert() && desk.desired() == hash("a"));
-    desk.complete();
-    assert_eq!((desk.observe(), desk.decide()), (Finding::Unchanged, Decision::Settled));
+fn content_that_comes_and_goes_within_the_quiet_period_for_ever_restarts_nothing() {
+    for (mut desk, back, decision) in
+        [(Desk::settled(3), "a", Decision::Begin(None)), (Desk::restarting(), "b", Decision::Resume)]
+    {
+        for second in 100..200 {
+            desk.at(second).read(if second % 2 == 0 { "c" } else { back });
+            assert!(desk.waits_until(second + 3), "{:?}", desk.decide());
+        }
+        desk.at(202).observe();
+        assert_eq!((desk.decide(), desk.superseded()), (decision, 0));
+    }
+}
+
+/// For the pods that may have read the other content. Without any, nothing has happened.
+#[test]
+fn a_revert_is_a_change_like_any_other_however_long_the_other_content_has_stood() {
+    for (crash, back) in [(false, 12), (false, 14), (true, 12), (true, 100)] {
+        let mut desk = Desk::pending();
+        desk.is_new = crash;
+        assert_eq!((desk.at(back).read("a"), desk.is_revert()), (Finding::Changed, true));
+        let since = if crash { 10 } else { back };
+        assert_eq!(desk.journal(), format!("settings=a b:10-10:- a:{since}-{back}:-"));
+        assert!(desk.waits_until(back + 3));
+        let mut unread = desk.clone();
+        unread.at(back + 3).end(None);
+        assert_eq!((unread.observe(), unread.decide()), (Finding::Unchanged, Decision::Settled));
+        assert_eq!((unread.status.history.len(), unread.status.baselined_at), (0, Some(server(0))));
+        desk.at(back + 3).begin().complete();
+        assert_eq!((desk.observe(), desk.decide(), desk.last()), (Finding::Unchanged, Decision::Settled, "a".into()));
+    }
 }
 
 #[test]
 fn a_revert_that_lasts_for_the_quiet_period_supersedes_the_restart() {
     let mut desk = Desk::restarting();
-    assert_eq!((desk.read("a"), desk.interrupted_at()), (Finding::Reverted, Some(server(100))));
-    assert!(desk.waits_until(103) && desk.superseded() == 0);
+    assert_eq!((desk.read("a"), desk.superseded()), (Finding::Changed, 0));
+    assert!(desk.waits_until(103));
     assert_eq!((desk.at(103).observe(), desk.superseded()), (Finding::Unchanged, 1));
-    assert_eq!(desk.times(), (server(10), server(100)), "of the first reading");
-    assert!(desk.begin().is_revert() && desk.desired() == hash("a"));
-    assert_eq!((desk.at(104).read("c"), desk.superseded()), (Finding::Modified, 1));
+    assert_eq!(desk.journal(), "settings=a b:10-10:1 a:100-100:-");
+    assert!(desk.begin().is_revert() && desk.status.begun().unwrap().number == 2);
+    assert_eq!((desk.at(104).read("c"), desk.superseded()), (Finding::Changed, 1));
     desk.at(107).observe();
-    assert_eq!((desk.superseded(), desk.times()), (2, (server(10), server(104))));
-    assert!(!desk.restart().is_revert() && desk.desired() == hash("c"));
+    assert_eq!((desk.superseded(), desk.journal()), (2, "settings=a b:10-10:1 a:100-100:2 c:104-104:-".into()));
+    assert!(!desk.is_revert());
 }
 
 #[test]
@@ -292,39 +385,52 @@ fn further_content_extends_an_interruption() {
     let mut desk = Desk::restarting();
     for (second, text) in [(100, "c"), (102, "a"), (104, "d")] {
         desk.at(second).read(text);
-        assert_eq!(desk.interrupted_at(), Some(server(second)));
         assert!(desk.waits_until(second + 3));
     }
-    let mut back = Desk { status: desk.status.clone(), quiet: desk.quiet.clone(), ..Desk::restarting() };
-    assert_eq!((back.at(106).read("b"), back.superseded()), (Finding::Undone, 0));
-    desk.at(107).observe();
-    assert_eq!((desk.superseded(), desk.times(), desk.desired()), (1, (server(10), server(104)), hash("d")));
-    assert!(matches!(desk.decide(), Decision::Begin(_)), "it has been quiet");
+    assert_eq!((desk.at(107).observe(), desk.superseded(), desk.last()), (Finding::Unchanged, 1, "d".into()));
+    assert_eq!(desk.decide(), Decision::Begin(None), "it has been quiet");
+}
+
+/// Until then kubelets may still serve the other one.
+#[test]
+fn a_restart_goes_on_once_its_content_has_been_back_for_the_quiet_period() {
+    for (crash, back, content) in [(false, 101, "c"), (false, 105, "a"), (true, 102, "d"), (true, 110, "c")] {
+        let mut desk = Desk::restarting();
+        desk.read(content);
+        assert!(desk.waits_until(103));
+        desk.is_new = crash;
+        assert_eq!((desk.at(back).read("b"), desk.waits_until(back + 3)), (Finding::Changed, true), "{content}");
+        desk.at(back + 3).observe();
+        assert_eq!((desk.decide(), desk.superseded()), (Decision::Resume, 0));
+        let since = if crash { 100 } else { back };
+        assert_eq!(desk.journal(), format!("settings=a b*:10-10:1 {content}:100-100:- b:{since}-{back}:-"));
+    }
+}
+
+#[test]
+fn a_restart_goes_on_after_any_number_of_other_contents() {
+    let mut desk = Desk::settled(3);
+    desk.at(10).read("x");
+    desk.at(11).read("b");
+    desk.at(14).begin();
+    for (second, text) in (20..40).zip(["c", "d", "a"].into_iter().cycle()) {
+        desk.at(second).read(text);
+    }
+    desk.at(40).read("b");
+    desk.at(43).observe();
+    assert_eq!((desk.decide(), desk.superseded()), (Decision::Resume, 0), "{}", desk.journal());
 }
 
 #[test]
 fn content_that_comes_after_the_end_of_an_interruption_has_a_quiet_period_of_its_own() {
-    for (text, finding) in [("d", Finding::Modified), ("a", Finding::Reverted), ("b", Finding::Modified)] {
+    for text in ["d", "a"] {
         let mut desk = Desk::restarting();
         desk.read("c");
-        assert_eq!((desk.at(105).read(text), desk.superseded()), (finding, 1), "{text}");
-        assert_eq!((desk.times(), desk.desired()), ((server(10), server(105)), hash(text)));
-        assert!(desk.waits_until(108) && desk.restart().is_revert() == (text == "a"), "{text}");
+        assert_eq!((desk.at(105).read(text), desk.superseded()), (Finding::Changed, 0), "{text}");
+        assert!(desk.waits_until(108) && desk.is_revert() == (text == "a"), "{text}");
+        desk.at(108).observe();
+        assert_eq!((desk.superseded(), desk.decide()), (1, Decision::Begin(None)), "{text}");
     }
-}
-
-#[test]
-fn a_restart_goes_on_if_its_content_comes_back_within_the_quiet_period() {
-    let mut desk = Desk::restarting();
-    let before = desk.restart().clone();
-    for content in ["c", "a", "d"] {
-        desk.read(content);
-        assert!(desk.waits_until(103));
-        assert_eq!((desk.read("b"), desk.restart()), (Finding::Undone, &before), "{content}");
-        assert!(matches!(desk.decide(), Decision::Resume));
-    }
-    desk.read("c");
-    assert_eq!((desk.at(102).crash().read("b"), desk.restart()), (Finding::Undone, &before), "also after a crash");
 }
 
 /// As of two operators of which the other one has read the content later, and has written that.
@@ -332,67 +438,26 @@ fn a_restart_goes_on_if_its_content_comes_back_within_the_quiet_period() {
 fn a_process_waits_for_the_end_of_an_interruption_that_another_one_has_extended() {
     let mut desk = Desk::restarting();
     desk.read("c");
-    desk.at(102).status.restart.as_mut().unwrap().begun.as_mut().unwrap().interrupted_at = Some(server(102));
-    assert_eq!((desk.observe(), desk.interrupted_at()), (Finding::Unchanged, Some(server(102))));
-    assert!(desk.waits_until(105), "{:?}", desk.decide());
+    desk.status.sources[0].changes[1].observed_at = server(102);
+    assert_eq!((desk.at(102).observe(), desk.waits_until(106)), (Finding::Unchanged, true), "{:?}", desk.decide());
 }
 
-/// As of two operators that have started during the interruption. The other one has written first.
-#[test]
-fn the_interruption_says_nothing_about_the_quiet_period_of_the_content_that_another_process_found_at_its_end() {
-    let mut desk = Desk::restarting();
-    desk.read("c");
-    assert_eq!(desk.at(102).crash().read("d"), Finding::Unchanged);
-    let mut other = Desk { status: desk.status.clone(), quiet: desk.quiet.clone(), ..Desk::restarting() };
-    other.look = desk.look.clone();
-    other.at(104).observe();
-    assert_eq!(other.times(), (server(10), server(102)));
-    desk.status = other.status;
-    desk.at(104).observe();
-    assert!(desk.waits_until(105), "{:?}", desk.decide());
-}
-
-/// When it was read counts, not when that could be written.
-#[test]
-fn a_restart_goes_on_if_its_content_was_read_in_time() {
-    let mut desk = Desk::restarting();
-    let before = desk.restart().clone();
-    desk.read("c");
-    desk.at(102).look = Look(vec![Some(desk.content("b"))]);
-    assert_eq!((desk.at(110).observe(), desk.restart()), (Finding::Undone, &before));
-}
-
-#[test]
-fn a_new_process_that_finds_the_interruption_over_ends_the_restart_whatever_it_reads() {
-    for text in ["a", "b", "c", "d"] {
-        let mut desk = Desk::restarting();
-        desk.read("c");
-        desk.at(103).crash().read(text);
-        assert_eq!((desk.superseded(), desk.times(), desk.desired()), (1, (server(10), server(103)), hash(text)));
-        assert!(desk.waits_until(106) && desk.restart().is_revert() == (text == "a"), "{text}");
-        assert_ne!(desk.at(104).crash().read("a"), Finding::Undone, "pods may have other content");
-    }
-}
-
-/// It cannot tell whether the content has changed again. Times are whole seconds, so one more may have to pass.
+/// Only content that it is the first to read has a quiet period of its own. Of the other one only the second is known.
 #[test]
 fn an_interruption_goes_on_in_a_new_process() {
-    for text in ["a", "c", "d"] {
+    for (second, text, until) in
+        [(102, "a", 105), (102, "c", 104), (102, "d", 105), (103, "a", 106), (103, "c", 104), (110, "c", 110)]
+    {
         let mut desk = Desk::restarting();
         desk.read("c");
-        assert_eq!((desk.at(102).crash().read(text), desk.interrupted_at()), (Finding::Unchanged, Some(server(100))));
-        assert!(desk.waits_until(104));
-        desk.at(104).observe();
-        assert_eq!((desk.superseded(), desk.times(), desk.desired()), (1, (server(10), server(102)), hash(text)));
-        assert!(desk.waits_until(105), "the content may have come only now");
+        desk.at(second).crash().read(text);
+        assert!(desk.waits_until(until) || second == until, "{text} {:?}", desk.decide());
+        desk.at(until).observe();
+        assert_eq!((desk.superseded(), desk.last(), desk.decide()), (1, text.into(), Decision::Begin(None)));
     }
-    let mut late = Desk::restarting();
-    late.read("c");
-    late.at(102).crash().read("c");
-    late.at(103).read("b");
-    assert_eq!(late.superseded(), 1, "by the time in the status it is over");
 }
 
+/// If nothing wakes a restart that is held, it ends when it is looked at again.
 #[test]
 fn an_interruption_ends_under_suspend_without_the_source_and_after_a_failed_canary() {
     let failed = |message: &str| Canary { pods: 1, state: CanaryState::Failed { message: message.to_owned() } };
@@ -401,21 +466,31 @@ fn an_interruption_ends_under_suspend_without_the_source_and_after_a_failed_cana
     {
         let mut desk = Desk::restarting();
         desk.policy.suspend = suspend;
-        desk.status.restart.as_mut().unwrap().begun.as_mut().unwrap().canary = canary;
+        *desk.canary() = canary;
         desk.read("c");
         if missing {
             desk.look = Look(vec![None]);
         }
-        let until = desk.start + Duration::from_secs(103);
-        assert_eq!(interruption(&desk.policy, &desk.status, desk.quiet.as_ref()), Some(until));
         let held = desk.decide();
         assert!(!matches!(held, Decision::Resume | Decision::CanaryFailed(_)), "{held:?}");
-        desk.at(103);
-        assert_eq!(desk.decide(), Decision::Read);
-        desk.observe();
-        assert_eq!((desk.superseded(), desk.times(), desk.desired()), (1, (server(10), server(100)), hash("c")));
-        assert_eq!(desk.decide() == held, suspend || missing);
+        desk.at(104).observe();
+        assert_eq!((desk.superseded(), desk.last()), (1, "c".into()));
+        assert_eq!(desk.decide() == held, missing, "{:?}", desk.decide());
     }
+}
+
+#[test]
+fn without_a_quiet_period_other_content_supersedes_the_restart_at_once() {
+    let mut desk = Desk::restarting();
+    desk.policy.quiet_period = Duration::ZERO;
+    assert_eq!((desk.read("c"), desk.superseded(), desk.decide()), (Finding::Changed, 1, Decision::Begin(None)));
+}
+
+#[test]
+fn a_longer_quiet_period_does_not_stop_a_restart_under_way() {
+    let mut desk = Desk::restarting();
+    desk.policy.quiet_period = Duration::from_secs(3600);
+    assert_eq!(desk.decide(), Decision::Resume);
 }
 
 /// Otherwise a watch that has stalled would hide that the content has come back.
@@ -424,9 +499,9 @@ fn the_source_is_read_again_before_an_interruption_ends() {
     let mut desk = Desk::restarting();
     desk.read("c");
     let stale = Moment { read_at: desk.moment().read_at, ..desk.at(103).moment() };
-    let observed = observe(&desk.policy, &desk.status, desk.quiet.as_ref(), &desk.look, stale).unwrap();
-    assert_eq!((observed.status, observed.finding), (desk.status.clone(), Finding::Unchanged));
-    assert_eq!(decide(&desk.policy, &desk.status, &desk.look, desk.quiet.as_ref(), None, stale), Decision::Read);
+    let observed = observe(&desk.policy, &desk.status, &desk.look, stale).unwrap();
+    assert_eq!(observed, (desk.status.clone(), Finding::Unchanged));
+    assert_eq!(decide(&desk.policy, &desk.status, &desk.look, None, stale), Decision::Read);
 }
 
 #[test]
@@ -436,10 +511,9 @@ fn the_bake_time_begins_anew_after_an_interruption() {
         (CanaryState::Passed, CanaryState::Passed),
     ] {
         let mut desk = Desk::restarting();
-        desk.status.restart.as_mut().unwrap().begun.as_mut().unwrap().canary = Some(Canary { pods: 1, state });
+        *desk.canary() = Some(Canary { pods: 1, state });
         desk.read("c");
-        desk.at(101).read("b");
-        assert_eq!(desk.restart().begun.as_ref().unwrap().canary, Some(Canary { pods: 1, state: after }));
+        assert_eq!(*desk.canary(), Some(Canary { pods: 1, state: after }));
     }
 }
 
@@ -449,77 +523,36 @@ fn a_revert_after_a_superseded_restart_is_detected_after_a_crash_whatever_the_qu
     desk.at(13).begin();
     desk.at(14).read("c");
     desk.at(17).observe();
-    assert_eq!(desk.superseded(), 1);
     desk.policy.quiet_period = Duration::from_secs(3600);
-    assert_eq!(desk.at(18).crash().read("a"), Finding::Reverted);
+    assert_eq!((desk.superseded(), desk.at(18).crash().read("a")), (1, Finding::Changed));
+    assert_eq!(desk.journal(), "settings=a b:10-10:1 c:14-14:- a:14-18:-");
 }
 
-/// In second 10 `b` is read. At these seconds other content is read that cannot be recorded.
-fn unrecorded(at: &[u64]) -> Desk {
-    let mut desk = Desk::pending();
-    for second in at {
-        let now = desk.start + Duration::from_secs(*second);
-        desk.quiet = desk.quiet.map(|quiet| quiet.with_unrecorded(Duration::from_secs(3), now));
-    }
-    desk
-}
-
+/// Which pods have other content is known then, and without any nothing waits.
 #[test]
-fn the_quiet_period_starts_anew_after_unrecorded_content() {
-    let mut desk = unrecorded(&[12]);
-    assert_eq!(desk.at(14).read("b"), Finding::Unchanged);
-    assert!(desk.waits_until(17));
-}
-
-#[test]
-fn unrecorded_content_does_not_undo_a_quiet_period_that_has_passed() {
-    assert_eq!(unrecorded(&[13]).at(14).read("a"), Finding::Reverted);
-}
-
-#[test]
-fn no_quiet_period_passes_while_content_is_unrecorded() {
-    assert_eq!(unrecorded(&[11, 20]).at(21).read("a"), Finding::Undone);
-}
-
-#[test]
-fn the_limit_on_extensions_starts_anew_after_a_long_time_of_unrecorded_content() {
-    let mut desk = unrecorded(&[11, 20]);
-    assert_eq!(desk.at(60).read("c"), Finding::Modified);
-    assert!(desk.waits_until(63));
-}
-
-/// Another process knows only what is recorded, and finds the interruption over.
-#[test]
-fn an_interruption_ends_whatever_cannot_be_recorded_but_content_that_is_read_again_extends_it() {
-    let unrecorded = || {
+fn a_change_that_is_held_is_counted_once_its_quiet_period_is_over() {
+    let held = |hold: &dyn Fn(&mut Desk)| {
         let mut desk = Desk::restarting();
-        desk.read("c");
-        let now = desk.start + Duration::from_secs(101);
-        desk.quiet = desk.quiet.map(|quiet| quiet.with_unrecorded(Duration::from_secs(3), now));
+        desk.complete();
+        hold(&mut desk);
+        for (second, text) in [(110, "c"), (112, "b")] {
+            desk.at(second).read(text);
+            assert!(matches!(desk.decide(), Decision::Suspended { requested: false } | Decision::Hold(..)));
+        }
+        let mut stale = desk.at(115).clone();
+        stale.policy.quiet_period = Duration::from_secs(2);
+        let moment = Moment { read_at: desk.start, ..desk.moment() };
+        assert_eq!(decide(&stale.policy, &stale.status, &stale.look, None, moment), Decision::Read);
         desk
     };
-    for text in ["b", "c", "d"] {
-        let mut desk = unrecorded();
-        assert_eq!((desk.at(104).read(text), desk.superseded()), (Finding::Modified, 1));
-        assert!(desk.waits_until(107));
-    }
-    let mut desk = unrecorded();
-    assert_eq!((desk.at(102).read("c"), desk.interrupted_at()), (Finding::Modified, Some(server(102))));
-    assert!(desk.waits_until(105));
-}
-
-#[test]
-fn a_revert_under_suspend_is_a_restart_if_the_content_had_been_quiet() {
-    for (back, finding) in [(12, Finding::Undone), (14, Finding::Reverted)] {
-        let mut desk = Desk::pending();
-        desk.policy.suspend = true;
-        assert_eq!(desk.at(back).read("a"), finding);
-        desk.at(50).policy.suspend = false;
-        assert_eq!(desk.observe(), Finding::Unchanged);
-        assert_eq!(desk.decide() == Decision::Settled, finding == Finding::Undone);
-        if finding == Finding::Reverted {
-            assert!(desk.begin().is_revert() && desk.times() == (server(10), server(14)));
-        }
+    let interval = |desk: &mut Desk| desk.policy.min_interval = Duration::from_secs(1000);
+    for mut desk in [held(&|desk| desk.policy.suspend = true), held(&interval)] {
+        assert_eq!(desk.decide(), Decision::Count);
+        desk.status.outdated = Some(1);
+        assert!(matches!(desk.decide(), Decision::Suspended { requested: false } | Decision::Hold(..)));
+        (desk.policy.suspend, desk.policy.min_interval) = (false, Duration::ZERO);
+        assert!(desk.clone().begin().is_revert());
+        assert_eq!((desk.at(116).read("d"), desk.status.outdated), (Finding::Changed, None), "they count anew");
     }
 }
 
@@ -529,7 +562,7 @@ fn a_restart_ends_when_the_spec_no_longer_names_its_source() {
     reverting.read("a");
     for (mut desk, superseded) in [(Desk::pending(), 0), (reverting, 1), (Desk::restarting(), 1)] {
         desk.policy = policy("other", 3, false);
-        desk.read("x");
+        desk.read_all("other=x");
         assert_eq!((desk.recorded(), desk.status.source.as_deref()), (Some(hash("x")), Some("ConfigMap/other")));
         assert_eq!((desk.decide(), desk.superseded()), (Decision::Settled, superseded));
     }
@@ -541,10 +574,10 @@ fn after_a_crash_the_quiet_period_goes_on_from_when_the_content_was_first_read()
     assert_eq!(desk.crash().at(12).read("b"), Finding::Unchanged);
     // Times are whole seconds: only one second is sure to have passed.
     assert!(desk.waits_until(14));
-    assert_eq!(desk.at(14).begin().observed_at(), server(10));
+    desk.at(14).begin();
     let mut desk = Desk::pending();
     desk.crash().at(500).read("b");
-    assert_eq!(desk.begin().observed_at(), server(10));
+    assert_eq!(desk.begin().journal(), "settings=a b*:10-10:1");
 }
 
 /// Otherwise the period would be over at each look, and the ConfigMap would be read again for ever.
@@ -552,70 +585,54 @@ fn after_a_crash_the_quiet_period_goes_on_from_when_the_content_was_first_read()
 fn the_end_of_a_quiet_period_after_a_crash_does_not_depend_on_the_time_of_the_look() {
     let mut desk = Desk::pending();
     desk.crash().at(12).read("b");
-    let quiet = desk.quiet.clone();
+    let until = desk.quiet_until();
     desk.millis += 700;
-    desk.crash().observe();
-    assert_eq!(desk.quiet, quiet);
+    assert_eq!(desk.quiet_until(), until);
 }
 
-/// As when the status was written, but the answer was lost.
+/// An absence has no version that shows it, nor has what a restore from backup brings back.
 #[test]
-fn a_quiet_period_says_nothing_about_content_that_came_after_it() {
-    let mut desk = Desk::pending();
-    let before = desk.quiet.clone();
-    assert_eq!(desk.at(12).read("c"), Finding::Modified);
-    desk.quiet = before;
-    assert_eq!(desk.observe(), Finding::Unchanged);
-    assert!(desk.waits_until(15), "{:?}", desk.decide());
-}
-
-#[test]
-fn a_revert_during_downtime_counts_as_unchanged_only_within_the_quiet_period() {
-    for (back, finding) in [(12, Finding::Undone), (100, Finding::Reverted)] {
-        let mut desk = Desk::pending();
-        assert_eq!(desk.crash().at(back).read("a"), finding);
-    }
+fn content_that_is_older_than_what_another_process_has_read_has_come_now() {
+    let mut desk = Desk::restarting();
+    let old = desk.look.clone();
+    desk.read("c");
+    desk.look = old;
+    assert_eq!((desk.at(102).observe(), desk.waits_until(106)), (Finding::Changed, true), "{:?}", desk.decide());
+    assert_eq!(desk.journal(), "settings=a b*:10-10:1 c:100-100:- b:100-102:-");
 }
 
 #[test]
 fn a_hash_of_unknown_framing_is_an_error_and_not_a_change() {
     let (mut settled, mut restarting) = (Desk::settled(3), Desk::restarting());
     settled.status.sources[0].hash = Some("blake9:00".into());
-    restarting.status.restart.as_mut().unwrap().changes[0].hash = "blake9:00".into();
+    restarting.status.sources[0].changes[0].hash = "blake9:00".into();
     for desk in [settled, restarting] {
-        assert!(observe(&desk.policy, &desk.status, desk.quiet.as_ref(), &desk.look, desk.moment()).is_err());
+        assert!(observe(&desk.policy, &desk.status, &desk.look, desk.moment()).is_err());
     }
 }
 
-mod late;
-mod several;
-
+/// Of two clocks the earlier one counts.
 #[test]
-fn the_limit_on_extensions_starts_anew_once_content_has_been_quiet_for_the_period() {
-    let desk = Desk::settled(3);
-    let content = |text: &str| {
-        let mut contents = Contents::default();
-        contents.set(&desk.policy.sources[0].name, hash(text));
-        contents
-    };
-    let (period, after) = (Duration::from_secs(3), |millis| desk.start + Duration::from_millis(millis));
-    let mut quiet = Quiet::begin(&content("a"), &content("b"), server(10), after(0));
-    quiet.fresh.insert(desk.policy.sources[0].name.clone(), after(0));
-    let early = quiet.extended(&content("c"), server(10), period, after(2999));
-    assert_eq!((early.first, early.fresh.is_empty()), (after(0), false));
-    let late = quiet.extended(&content("c"), server(10), period, after(3000));
-    assert_eq!((late.first, late.fresh.is_empty()), (after(3000), true));
+fn content_at_the_first_look_may_have_existed_since_all_pods_had_the_content_before() {
+    for (second, first, since) in [(160, true, 100), (50, true, 50), (160, false, 160)] {
+        let mut desk = Desk::restarting();
+        desk.complete();
+        desk.is_new = first;
+        desk.at(second).read("c");
+        assert_eq!(desk.journal(), format!("settings=b c:{since}-{second}:-"));
+    }
 }
 
 #[test]
 fn a_request_does_not_let_superseding_content_pass_the_gate() {
     let mut desk = Desk::settled(0);
     desk.request = Some("now".into());
-    assert_eq!(value(&desk.at(10).begin()), desk.request);
-    assert_eq!(desk.at(12).read("b"), Finding::Modified);
-    let restart = desk.begin();
-    assert!(!restart.is_requested(), "it waits like any other");
-    assert_eq!((value(&restart), &desk.status.last_handled_restart_request), (desk.request.clone(), &None));
+    desk.at(10).begin();
+    assert_eq!(desk.at(12).read("b"), Finding::Changed);
+    assert!(!desk.status.is_requested(), "it waits like any other");
+    let request = desk.begin().status.request().cloned().unwrap();
+    assert_eq!((Some(request.value), request.pods_resource_version), (desk.request.clone(), Some("1".into())));
+    assert!(request.taken_over && desk.status.last_handled_restart_request.is_none());
     desk.complete();
     assert_eq!((desk.decide(), &desk.status.last_handled_restart_request), (Decision::Settled, &desk.request));
 }
@@ -625,13 +642,12 @@ fn a_change_during_a_requested_restart_counts_from_its_own_time() {
     let mut desk = Desk::settled(3);
     desk.request = Some("now".into());
     desk.at(10).begin();
-    assert_eq!(desk.at(18).read("b"), Finding::Modified);
-    assert_eq!(desk.at(20).read("c"), Finding::Modified);
+    assert_eq!(desk.at(18).read("b"), Finding::Changed);
+    assert_eq!(desk.at(20).read("c"), Finding::Changed);
     desk.at(23).observe();
-    assert_eq!(desk.times(), (server(18), server(20)));
-    assert_eq!(desk.at(30).read("a"), Finding::Reverted);
-    assert_eq!(desk.times(), (server(18), server(30)));
-    assert!(!desk.restart().is_revert(), "all pods were to be restarted");
+    assert_eq!((desk.journal(), desk.superseded()), ("settings=a b:18-18:- c:20-20:-".into(), 1));
+    assert_eq!(desk.at(30).read("a"), Finding::Changed);
+    assert_eq!(desk.status.why(), Why::Requested, "all pods were to be restarted");
 }
 
 /// Either the restart that goes on ends first, or the one that takes its place is for the request, too.
@@ -646,15 +662,24 @@ fn a_request_during_an_interruption_waits_for_its_end() {
     };
     let mut desk = interrupted();
     desk.at(102).read("b");
-    assert!(matches!(desk.decide(), Decision::Resume));
-    desk.complete();
-    assert_eq!(value(&desk.begin()), desk.request);
+    desk.at(105).complete();
+    assert_eq!(desk.begin().status.why(), Why::Requested);
     let mut desk = interrupted();
     desk.at(103).observe();
-    let restart = desk.begin();
-    assert_eq!((value(&restart), brought(&restart), restart.is_revert()), (desk.request.clone(), hash("c"), false));
+    desk.begin();
+    assert_eq!((desk.last(), desk.status.why(), desk.status.is_requested()), ("c".into(), Why::Changed, true));
     desk.complete();
     assert_eq!((desk.decide(), desk.superseded()), (Decision::Settled, 1));
+}
+
+#[test]
+fn a_request_takes_the_place_of_a_restart_whose_canary_has_failed() {
+    let mut desk = Desk::restarting();
+    *desk.canary() = Some(Canary { pods: 1, state: CanaryState::Failed { message: "crash".to_owned() } });
+    assert_eq!(desk.decide(), Decision::CanaryFailed("crash".to_owned()));
+    desk.request = Some("now".into());
+    let numbers = (desk.begin().superseded(), desk.status.begun().unwrap().number, desk.status.history[0].number);
+    assert_eq!((numbers, desk.decide(), desk.status.is_requested()), ((1, 2, 1), Decision::Resume, true));
 }
 
 /// Otherwise each of many edits would change the reported reason, and emit an Event.
@@ -663,9 +688,61 @@ fn a_hold_that_lasts_longer_than_the_quiet_period_is_reported_at_once() {
     let mut desk = Desk::restarting();
     desk.complete();
     desk.policy.min_interval = Duration::from_secs(100);
-    assert_eq!(desk.at(110).read("c"), Finding::Modified);
+    assert_eq!(desk.at(110).read("c"), Finding::Changed);
     let until = |second| Some(desk.start + Duration::from_secs(second));
     assert_eq!(desk.decide(), Decision::Hold(Hold::MinInterval(server(113)), until(113)));
     desk.policy.min_interval = Duration::from_secs(99);
     assert!(desk.waits_until(113), "{:?}", desk.decide());
+}
+
+proptest! {
+    #[test]
+    fn a_new_process_decides_what_the_old_one_would_have(
+        (quiet, interval) in (0..4_u64, prop::sample::select(vec![0, 20])),
+        steps in prop::collection::vec((0..4000_u64, 0..9, "[123]", "[12-]"), 1..40),
+    ) {
+        let mut desk = several::settled("a b?", "a=1 b=1");
+        (desk.policy.quiet_period, desk.policy.min_interval) = (Duration::from_secs(quiet), Duration::from_secs(interval));
+        for (wait, act, a, b) in steps {
+            desk.millis += wait;
+            match act {
+                0..=3 => _ = desk.read_all(&format!("a={a} b={b}").replace(" b=-", "")),
+                4 => desk.is_new = true,
+                5 => desk.policy.suspend = !desk.policy.suspend,
+                6 => desk.request = Some(a.as_str().into()),
+                _ => desk.act(),
+            }
+            desk.observe();
+            desk.compare_with_a_new_process();
+        }
+    }
+
+    /// Also of other keys, and by a process that has read it before the others.
+    #[test]
+    fn what_was_observed_is_observed_whatever_is_read(
+        readings in prop::collection::vec(
+            (0..9_u64, 0..9_u64, prop::option::of(0..9_u64), "[1-4]", prop::option::of("[1-4]"), any::<[bool; 2]>()),
+            1..30,
+        ),
+    ) {
+        let mut desk = Desk::settled(3);
+        desk.at(100);
+        for (wait, age, since, text, recorded, [is_edited, acts]) in readings {
+            desk.millis += wait * 1000;
+            let keys = desk.status.sources[0].keys.clone();
+            if is_edited {
+                desk.policy.sources[0].keys = keys.is_none().then(|| ["key".to_owned()].into());
+            }
+            let Moment { now, server_now, .. } = desk.moment();
+            let age = Duration::from_secs(age);
+            let (at, came) = (server_now.minus(age), now - age);
+            let since = since.map(|since| at.minus(Duration::from_secs(since)));
+            let recorded = recorded.filter(|_| keys != desk.policy.sources[0].keys).map(|text| Box::new((keys, hash(&text))));
+            desk.look = Look(vec![Some(Content { recorded, at, came, since, ..desk.content(&text) })]);
+            desk.observe();
+            if acts {
+                desk.act();
+            }
+        }
+    }
 }

@@ -16,7 +16,7 @@ fn server(second: i64) -> ServerTime {
 }
 
 fn begun() -> Begun {
-    Begun { deleted: 3, ..Begun::new(server(100), "app=web".to_owned(), 3) }
+    Begun { deleted: 3, ..Begun::new(1, server(100), "app=web".to_owned(), 3) }
 }
 
 fn notice(note: &str, sources: Vec<SourceName>) -> Notice {

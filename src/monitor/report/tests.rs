@@ -142,12 +142,14 @@ fn situations() -> Vec<(Situation<'static>, [&'static str; 3], Option<&'static s
 }
 
 fn pending() -> Status {
-    let text = r#"{"source":"ConfigMap/settings","restart":{"sources":[]}}"#;
-    serde_json::from_str(text).unwrap()
+    let change = r#"{"hash":"sha256:2","since":"2026-11-21T10:00:00Z","observedAt":"2026-11-21T10:00:00Z"}"#;
+    let source = format!(r#"{{"kind":"ConfigMap","name":"settings","hash":"sha256:1","changes":[{change}]}}"#);
+    let text = format!(r#"{{"source":"ConfigMap/settings","sources":[{source}],"restart":{{}}}}"#);
+    serde_json::from_str(&text).unwrap()
 }
 
 fn begun() -> Begun {
-    Begun { deleted: 3, ..Begun::new(server(100), "app=web".to_owned(), 3).with_remaining(1) }
+    Begun { deleted: 3, ..Begun::new(1, server(100), "app=web".to_owned(), 3).with_remaining(1) }
 }
 
 fn statuses(status: &Status) -> Vec<(&str, &str)> {
@@ -206,7 +208,7 @@ fn a_restart_that_waits_says_until_when_and_a_loop_who_writes() {
 
 #[test]
 fn a_request_is_what_is_reported_of_unless_the_content_has_changed_too() {
-    let mut requested = pending();
+    let mut requested = Status { sources: Vec::new(), ..pending() };
     let request = r#"{"value":"now","observedAt":"2026-11-21T10:00:00Z"}"#;
     requested.restart.as_mut().unwrap().request = Some(serde_json::from_str(request).unwrap());
     assert_eq!(requested.why(), Why::Requested);
@@ -216,7 +218,9 @@ fn a_request_is_what_is_reported_of_unless_the_content_has_changed_too() {
     }
     let (_, [ready, reconciling, _]) = reported(&Situation::QuietPeriod { seconds: 3 }, &requested);
     assert_eq!((&*ready, &*reconciling), (NOT_BEGUN, "waiting until the pods can be listed"));
-    requested.restart.as_mut().unwrap().begun = Some(Begun { interrupted_at: Some(server(109)), ..begun() });
+    requested.restart.as_mut().unwrap().begun = Some(begun());
+    requested.sources = pending().sources;
+    requested.sources[0].hash = Some("sha256:2".into());
     let (_, [_, reconciling, _]) = reported(&Situation::QuietPeriod { seconds: 3 }, &requested);
     assert_eq!(reconciling, "waiting until the content has been unchanged for 3 s");
     let (_, [ready, ..]) = reported(&Situation::RestartInProgress(progress()), &requested);
@@ -227,9 +231,7 @@ fn a_request_is_what_is_reported_of_unless_the_content_has_changed_too() {
     );
     let over = completed("ConfigMap/settings", Why::Requested, Vec::new(), &begun(), 0, server(142));
     assert_eq!(over.note, "restarted 3 pods as requested within 43 s");
-    let change = r#"{"kind":"ConfigMap","name":"settings","hash":"sha256:1","observedAt":"2026-11-21T10:00:00Z",
-        "since":"2026-11-21T10:00:00Z"}"#;
-    requested.restart.as_mut().unwrap().changes = vec![serde_json::from_str(change).unwrap()];
+    requested.sources = pending().sources;
     assert_eq!(requested.why(), Why::Changed);
 }
 
@@ -390,7 +392,7 @@ fn that_nothing_is_left_to_do_says_what_that_rests_on() {
     };
     let restart = |result: &str, numbers: &str| {
         let times = r#""startedAt":"2026-11-21T10:00:00Z","completedAt":"2026-11-21T10:00:09Z""#;
-        let entry = format!(r#"{{{times},{numbers},"result":"{result}"}}"#);
+        let entry = format!(r#"{{"number":1,{times},{numbers},"result":"{result}"}}"#);
         status(&format!(r#","pods":4,"history":[{entry}]"#))
     };
     let ready = |status: &Status| reported(&settled(None), status);

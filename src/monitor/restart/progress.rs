@@ -151,7 +151,7 @@ mod tests {
 
     /// A restart of 4 pods that began in second 100.
     fn begun() -> Begun {
-        Begun::new(server(100), "app=web".to_owned(), 4)
+        Begun::new(1, server(100), "app=web".to_owned(), 4)
     }
 
     fn pod(kind: &str, gone_by: Option<i64>) -> Arc<Pod> {

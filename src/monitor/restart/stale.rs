@@ -122,3 +122,172 @@ fn may_have_read(change: &Change, lists: &Lists, pod: &Pod) -> bool {
         || is_since(pod.created)
         || pod.started.is_none_or(is_since)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kube::{Action, PODS, Uid};
+    use crate::monitor::content::Kind;
+    use crate::monitor::source::SourceName;
+    use crate::monitor::status::Begun;
+
+    const SELECTOR: &str = "app=web";
+
+    fn at(second: i64) -> ServerTime {
+        ServerTime::from_second(second)
+    }
+
+    fn version(list: usize) -> ResourceVersion {
+        (&*list.to_string()).into()
+    }
+
+    /// Content that was first read at this time, since when it may have been there, and the list after that.
+    fn change(hash: &str, since: i64, observed_at: i64, list: usize) -> Change {
+        let (since, observed_at) = (at(since), at(observed_at));
+        Change { hash: hash.into(), since, observed_at, pods_resource_version: Some(version(list)), begun: false }
+    }
+
+    /// A source whose pods have been restarted for `a`, and then contents, each with its second, and lists from 1 on.
+    fn status(changes: &[(&str, i64)]) -> Status {
+        let name = SourceName { kind: Kind::ConfigMap, name: "settings".into() };
+        let mut known = SourceStatus { hash: Some("a".into()), ..SourceStatus::new(name, None) };
+        (1..).zip(changes).for_each(|(list, (hash, second))| known.append(change(hash, *second, *second, list)));
+        Status { sources: vec![known], ..Status::default() }
+    }
+
+    fn pod((name, created, started): (&str, i64, i64)) -> Pod {
+        Pod { created: at(created), started: (started > 0).then(|| at(started)), ..Pod::named(name) }
+    }
+
+    /// Lists from 1 on, of the pods whose names are these letters.
+    fn lists(pods: &[&str]) -> Lists {
+        let mut lists = Lists::default();
+        for (list, pods) in (1..).zip(pods) {
+            let uids = pods.chars().map(|name| Uid::from(&*name.to_string())).collect();
+            lists.record(version(list), SELECTOR.to_owned(), Arc::new(uids));
+        }
+        lists
+    }
+
+    /// Returns the stale pods of these, each given by its name, when it was created, and when it was started.
+    fn stale(status: &Status, listed: &[&str], pods: &[(&str, i64, i64)]) -> String {
+        stale_by(status, &lists(listed), pods)
+    }
+
+    fn stale_by(status: &Status, lists: &Lists, pods: &[(&str, i64, i64)]) -> String {
+        pods.iter().filter(|its| is_stale(status, lists, &pod(**its), |_| true)).map(|(name, ..)| *name).collect()
+    }
+
+    #[test]
+    fn a_change_is_for_the_pods_of_its_list() {
+        let (status, pods) = (status(&[("b", 10)]), [("v", 1, 2), ("w", 9, 10), ("x", 9, 10)]);
+        assert_eq!(stale(&status, &["vw"], &pods), "vw");
+        assert_eq!(stale(&status, &[], &pods), "vwx", "nobody knows");
+        let refers = |name| is_stale(&status, &lists(&["vw"]), &pod((name, 1, 2)), |_| name == "w");
+        assert_eq!(["v", "w"].map(refers), [false, true]);
+    }
+
+    #[test]
+    fn a_request_is_for_the_pods_of_its_list() {
+        let mut status = Status::default();
+        status.take_up("now".into(), at(10));
+        status.fill(&version(1));
+        assert_eq!(stale(&status, &["vw"], &[("v", 1, 2), ("w", 9, 10), ("x", 9, 10)]), "vw");
+    }
+
+    /// Times are whole seconds.
+    #[test]
+    fn a_flap_is_for_the_pods_that_may_have_read_the_other_content() {
+        let status = status(&[("b", 10), ("a", 12)]);
+        // `u` has not been started since, `v` has, `w` not yet, `x` was created since, `y` after the content was back.
+        let pods = [("u", 1, 8), ("v", 1, 9), ("w", 7, 0), ("x", 9, 8), ("y", 12, 13)];
+        assert_eq!(stale(&status, &["uvwx", "uvwx"], &pods), "vwx");
+    }
+
+    /// By the clock of a slow node it has started before the content that it has read.
+    #[test]
+    fn a_pod_that_came_after_the_list_has_not_started_before_whatever_its_node_says() {
+        assert_eq!(stale(&status(&[("b", 10), ("a", 14)]), &["u", "uv"], &[("u", 1, 2), ("v", 3, 3)]), "v");
+    }
+
+    /// What the restart has replaced stays, but for what may have read the content in between, which may have ended it.
+    #[test]
+    fn what_is_replaced_stays_when_the_content_comes_back() {
+        for is_superseded in [false, true] {
+            let mut status = status(&[("b", 10)]);
+            status.begin(Begun::new(1, at(10), SELECTOR.to_owned(), 2));
+            status.sources[0].append(change("c", 100, 100, 2));
+            if is_superseded {
+                status.supersede(at(103));
+            }
+            status.sources[0].append(change("b", 110, 110, 3));
+            // `v` is left, `w` is new, `x` was started again, `y` came with `c`, `z` came after.
+            let pods = [("v", 1, 2), ("w", 50, 51), ("x", 50, 105), ("y", 103, 104), ("z", 111, 112)];
+            assert_eq!(stale(&status, &["uv", "vwx", "vwxy"], &pods), "vxy");
+        }
+    }
+
+    #[test]
+    fn of_mixed_content_every_pod_is_stale_that_may_have_read_a_part() {
+        let status = status(&[("b", 10), ("a", 20), ("b", 30), ("a", 40), ("b", 50)]);
+        assert_eq!(status.changes().count(), 4);
+        // One pod was created before each list, with the content before: a, b, a, b, a.
+        let pods = [("u", 8, 8), ("v", 18, 18), ("w", 28, 28), ("x", 38, 38), ("y", 48, 48)];
+        let stale = stale(&status, &["u", "uv", "uvw", "uvwx", "uvwxy"], &pods);
+        assert_eq!(stale, "uvwy", "v has the content, but nobody knows");
+    }
+
+    /// The content before was there until the restart was over, or it may have changed unseen since that began.
+    #[test]
+    fn a_revert_spares_the_pods_that_the_last_restart_has_created() {
+        for (since, expected) in [(1000, ""), (13, "wx")] {
+            let mut status = status(&[]);
+            status.sources[0].changes = vec![change("c", since, 1000, 1), change("a", 1010, 1010, 2)];
+            assert_eq!(stale(&status, &["wx", "wx"], &[("w", 14, 15), ("x", 14, 15)]), expected);
+        }
+    }
+
+    #[test]
+    fn a_list_that_is_forgotten_is_made_up_by_times_of_creation_once() {
+        let (mut status, mut lists) = (status(&[("b", 100), ("a", 102)]), Lists::default());
+        // The first list has failed.
+        status.sources[0].changes[0].pods_resource_version = Some(version(2));
+        assert_eq!(lists.keep(&status, SELECTOR), [version(2)]);
+        assert!(!lists.are_by_times());
+        // Two clocks are compared, and the one of the list has a tolerance, too.
+        let pods = [("u", 89, 89), ("v", 89, 90), ("w", 112, 112), ("x", 113, 113)];
+        let listed: Vec<_> = pods.iter().map(|its| Arc::new(pod(*its))).collect();
+        lists.make_up(&status, &version(2), SELECTOR.to_owned(), &listed);
+        assert_eq!(stale_by(&status, &lists, &pods), "vw");
+        assert_eq!(stale_by(&status, &lists, &[("z", 101, 101)]), "", "it has come since, whatever the clocks say");
+        assert!(lists.are_by_times() && lists.keep(&status, SELECTOR).is_empty());
+        assert!(lists.keep(&Status::default(), SELECTOR).is_empty() && !lists.are_by_times(), "it is over");
+    }
+
+    #[test]
+    fn a_list_stays_as_long_as_a_change_names_it() {
+        let (named, other) = (status(&[("b", 10)]), status(&[]));
+        for (status, selector, missing) in [(&named, SELECTOR, 0), (&named, "app=other", 1), (&other, SELECTOR, 1)] {
+            let mut lists = lists(&["u"]);
+            lists.keep(status, selector);
+            assert_eq!(lists.keep(&named, SELECTOR).len(), missing);
+        }
+    }
+
+    #[test]
+    fn a_list_is_forgotten_by_410_or_by_the_second_refusal_in_a_row() {
+        let version = version(7);
+        let failed = |cause| Err::<(), _>(Action::new("list", PODS).failed(cause));
+        let refused = || failed(Cause::Refused("x".to_owned()));
+        let mut lists = Lists::default();
+        assert_eq!(lists.answered(&version, failed(Cause::Expired)).ok(), Some(None));
+        assert!(lists.answered(&version, failed(Cause::Unreachable("x".to_owned()))).is_err());
+        assert!(lists.answered(&version, refused()).is_err());
+        assert_eq!(lists.answered(&version, Ok(())).ok(), Some(Some(())));
+        assert!(lists.answered(&version, failed(Cause::Invalid("x".to_owned()))).is_err());
+        assert!(lists.answered(&"8".into(), refused()).is_err(), "another list");
+        assert_eq!(lists.answered(&version, refused()).ok(), Some(None));
+        lists.every_list_fails();
+        assert!(lists.answered(&version, refused()).is_err());
+    }
+}

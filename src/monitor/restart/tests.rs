@@ -2,7 +2,7 @@ mod explore;
 mod last;
 mod machine;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU8;
 use std::slice::from_ref;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use std::time::Duration;
 use serde_json::value::RawValue;
 
 use super::canary::CanarySight;
-use super::plan::{Exempt, Plan, Scope, Snapshot, Suspects};
+use super::plan::{Exempt, Plan, Snapshot};
 use super::seen::View;
 use super::standing::{CanaryStanding, Move, OwnerState, OwnerStates, Sight, Standing, Undeleted};
 use super::surge::Deployments;
@@ -21,7 +21,7 @@ use crate::monitor::content::Kind;
 use crate::monitor::pod::{HandedOver, Pod};
 use crate::monitor::source::SourceName;
 use crate::monitor::spec::{CanaryPolicy, PodCount, Policy};
-use crate::monitor::status::{Canary, CanaryState, Change, Restart};
+use crate::monitor::status::{Canary, CanaryState, Change, SourceStatus, Status};
 
 /// The second in which the new content was first read. Pods are older by default.
 const READ: i64 = 1000;
@@ -44,28 +44,22 @@ fn spec(more: &str) -> Policy {
     Policy::of(Some(&RawValue::from_string(spec).unwrap())).unwrap()
 }
 
-fn source() -> SourceName {
-    SourceName { kind: Kind::ConfigMap, name: "a".into() }
-}
-
-pub(super) fn change() -> Change {
-    Change {
-        source: source(),
+/// Returns a source whose content has changed.
+fn changed(name: &str) -> SourceStatus {
+    let change = Change {
         hash: "sha256:b".into(),
+        since: server(READ),
         observed_at: server(READ),
         pods_resource_version: Some("7".into()),
-        since: server(READ),
-        since_pods_resource_version: Some("6".into()),
-        revert: false,
-    }
+        begun: false,
+    };
+    let name = SourceName { kind: Kind::ConfigMap, name: name.into() };
+    SourceStatus { hash: Some("sha256:a".into()), changes: vec![change], ..SourceStatus::new(name, None) }
 }
 
-pub(super) fn restart_of(change: Change) -> Restart {
-    Restart { changes: vec![change], ..Restart::default() }
-}
-
-fn restart() -> Restart {
-    restart_of(change())
+/// Returns the status of a restart that is pending.
+fn status() -> Status {
+    Status { sources: vec![changed("a")], restart: Some(Box::default()), ..Status::default() }
 }
 
 fn owner(kind: &str, name: &str) -> Arc<Owner> {
@@ -106,33 +100,9 @@ fn created(name: &str, second: i64) -> Pod {
     Pod { created: server(second), started: Some(server(second)), ..pod(name) }
 }
 
-/// The lists right after the content was read, and right after it first changed.
-#[derive(Clone, Default)]
-struct Lists {
-    listed: Option<Arc<Snapshot>>,
-    since: Option<Arc<Snapshot>>,
-}
-
-fn planned(policy: &Policy, restart: &Restart, lists: &Lists, pods: &[Pod], own_pod: Option<&Uid>) -> Plan {
-    let Lists { listed, since } = lists.clone();
-    let lists = HashMap::from([("7".into(), listed), ("6".into(), since)]);
-    Plan::new(policy, &Suspects::of(restart, &lists, (&Scope::default(), &Arc::default())), query(), pods, own_pod)
-}
-
-/// Lists the pods created before the content was read, or in the second after that.
-fn listed(pods: &[Pod]) -> Lists {
-    let there: Vec<Pod> = pods.iter().filter(|pod| pod.created <= server(READ + 1)).cloned().collect();
-    listed_of(&there)
-}
-
-fn listed_of(pods: &[Pod]) -> Lists {
-    Lists { listed: Some(Arc::new(pods.iter().map(|pod| pod.uid.clone()).collect())), since: None }
-}
-
-/// Lists the same pods as `listed`, and the pods named in `before` as the list when the content first changed.
-fn listed_since(pods: &[Pod], before: &[&str]) -> Lists {
-    let before = pods.iter().filter(|pod| before.contains(&&*pod.name));
-    Lists { since: Some(Arc::new(before.map(|pod| pod.uid.clone()).collect())), ..listed(pods) }
+/// Plans the restart of the pods that were created before the content was read, or in the second after that.
+fn planned(policy: &Policy, pods: &[Pod], own_pod: Option<&Uid>) -> Plan {
+    Plan::new(policy, (|pod: &Pod| pod.created <= server(READ + 1), false), query(), pods, own_pod)
 }
 
 fn query() -> String {
@@ -140,7 +110,7 @@ fn query() -> String {
 }
 
 fn plan(pods: &[Pod]) -> Plan {
-    planned(&policy("Skip"), &restart(), &listed(pods), pods, None)
+    planned(&policy("Skip"), pods, None)
 }
 
 /// Returns the state in second 1010, without any owner's state.
@@ -229,37 +199,6 @@ fn old(plan: &Plan) -> Vec<&str> {
     plan.old.iter().map(Uid::as_str).collect()
 }
 
-/// Returns pods with these names, created in these seconds after the reading.
-fn born(pods: &[(&str, i64)]) -> Vec<Pod> {
-    pods.iter().map(|(name, second)| created(name, READ + second)).collect()
-}
-
-/// By the lists, whatever the clocks say. Without a list by times, with a tolerance for clock skew.
-#[test]
-fn old_pods_are_those_of_the_list_and_for_a_revert_those_that_may_have_read_the_other_content() {
-    let revert = || restart_of(Change { since: server(READ - 100), revert: true, ..change() });
-    let started = |name, at| Pod { started: at, ..created(name, READ - 200) };
-    let around = || born(&[("a", -200), ("b", -102), ("c", -101), ("d", 1), ("e", -200)]);
-    let later =
-        vec![started("a", Some(server(READ - 102))), started("b", Some(server(READ - 101))), started("c", None)];
-    let first: fn(&[Pod]) -> Lists = |pods| listed_since(pods, &["a", "b", "c"]);
-    let finished = vec![Pod { finished: true, ..pod("a") }];
-    type Case = (Restart, Vec<Pod>, fn(&[Pod]) -> Lists, &'static [&'static str]);
-    let cases: [Case; 7] = [
-        (restart(), born(&[("a", -900), ("b", 5), ("c", -5)]), |pods| listed_of(&pods[..2]), &["a", "b"]),
-        (restart(), born(&[("a", -900), ("b", 0), ("c", 10), ("d", 11)]), |_| Lists::default(), &["a", "b", "c"]),
-        (revert(), around(), first, &["c", "d", "e"]),
-        (restart_of(Change { since: server(READ - 100), ..change() }), around(), first, &["a", "b", "c", "d", "e"]),
-        (revert(), born(&[("a", -111), ("b", -110), ("c", 1), ("d", 2)]), listed, &["b", "c"]),
-        (revert(), later, first, &["b", "c"]),
-        (restart(), finished, listed, &[]),
-    ];
-    for (number, (restart, pods, suspects, expected)) in cases.into_iter().enumerate() {
-        let plan = planned(&policy("Skip"), &restart, &suspects(&pods), &pods, None);
-        assert_eq!((old(&plan), plan.skipped.len()), (expected.to_vec(), 0), "case {number}");
-    }
-}
-
 #[test]
 fn exempt_pods_are_skipped_and_listed() {
     let (job, workflow) = (Some(owner("Job", "job")), Some(owner("Workflow", "flow")));
@@ -270,6 +209,7 @@ fn exempt_pods_are_skipped_and_listed() {
         Pod { controller: job, completes: true, ..pod("job") },
         Pod { controller: workflow, completes: true, ..pod("step") },
         created("new", READ + 2),
+        Pod { finished: true, ..pod("finished") },
         pod("web"),
     ];
     let own = Some(Uid::from("own"));
@@ -279,16 +219,16 @@ fn exempt_pods_are_skipped_and_listed() {
     let always = [("own".to_owned(), Exempt::Own), ("mirror".to_owned(), Exempt::Mirror)];
     let completes = ["job", "step"].map(|name| (name.to_owned(), Exempt::Completes));
     let unmanaged = [&[("bare".to_owned(), Exempt::Bare)][..], &completes].concat();
-    let plan = planned(&policy("Skip"), &restart(), &listed(&pods), &pods, own.as_ref());
+    let plan = planned(&policy("Skip"), &pods, own.as_ref());
     assert_eq!((old(&plan), skipped(&plan)), (vec!["web"], [&always[..], &unmanaged].concat()));
-    let plan = planned(&policy("Delete"), &restart(), &listed(&pods), &pods, own.as_ref());
+    let plan = planned(&policy("Delete"), &pods, own.as_ref());
     assert_eq!((old(&plan), skipped(&plan)), (vec!["bare", "job", "step", "web"], always.to_vec()));
 }
 
 #[test]
 fn a_pod_that_becomes_exempt_during_a_restart_is_neither_deleted_nor_waited_for() {
     let pods = [Pod { controller: None, ..pod("bare") }, pod("own")];
-    let plan = planned(&policy("Delete"), &restart(), &listed(&pods), &pods, None);
+    let plan = planned(&policy("Delete"), &pods, None);
     assert_eq!((old(&plan), plan.is_empty()), (vec!["bare", "own"], false));
     assert!(self::plan(&[created("later", READ + 5)]).is_empty());
     let own = Some(Uid::from("own"));
@@ -475,7 +415,7 @@ fn after_the_deadline_an_owner_of_an_unknown_kind_is_expected_to_keep_its_pods()
         "what is there is to become available"
     );
     assert_eq!(next(&after_the_deadline(&pods), &pods[..1]), Move::Wait(None), "what goes later is missed");
-    let mut known = planned(&policy("Skip"), &restart(), &listed(&[pod("a")]), &[pod("a")], None);
+    let mut known = planned(&policy("Skip"), &[pod("a")], None);
     known.lower_expectations(&BTreeMap::new());
     assert_eq!(next(&known, &[]), Move::Wait(None), "who can be asked is not given up");
 }
@@ -500,9 +440,8 @@ fn expectations_of_an_owner_of_an_unknown_kind_are_lowered_once() {
 #[test]
 fn an_owner_of_which_no_pod_is_replaced_uses_no_budget() {
     let db = owner("StatefulSet", "db");
-    let suspects = listed(&[pod("a"), pod("b"), of(&db, pod("db-0"))]);
     let pods = [pod("a"), pod("b")];
-    let plan = planned(&one_at_a_time(), &restart(), &suspects, &pods, None);
+    let plan = planned(&one_at_a_time(), &pods, None);
     let next = |db_has: &[Pod]| {
         let owners = states(&[(&web(), 2), (&db, 1)]);
         seen(&plan, &one_at_a_time(), &[&pods[..], db_has].concat(), None, &owners, READ + 10).next
@@ -527,7 +466,7 @@ fn the_pods_that_another_owner_has_adopted_are_within_its_budget() {
 fn of_the_pods_without_an_owner_the_next_ones_go_once_the_progress_deadline_has_passed() {
     let policy = spec(r#","unmanagedPods":"Delete","maxUnavailable":"25%""#);
     let pods = ["a", "b", "c", "d"].map(|name| Pod { controller: None, ..pod(name) });
-    let mut plan = planned(&policy, &restart(), &listed(&pods), &pods, None);
+    let mut plan = planned(&policy, &pods, None);
     let next = |plan: &Plan, pods: &[Pod]| seen(plan, &policy, pods, None, &OwnerStates::new(), READ + 10).next;
     assert_eq!(next(&plan, &pods), remove(&["a"]));
     assert_eq!(next(&plan, &pods[1..]), Move::Wait(None));
@@ -569,7 +508,7 @@ fn limits_the_pods_in_transition(policy: &Policy) {
     let standing = seen(&plan, policy, &rest, None, &scaled_down, READ + 10);
     assert_eq!(standing.next, remove(&["b"]), "nothing comes for a member that is not desired any more");
     // A member that never existed is not waited for: an ordered StatefulSet creates it once the previous one is ready.
-    let ordered = planned(policy, &restart(), &listed(&rest), &rest[..1], None);
+    let ordered = planned(policy, &rest[..1], None);
     let owners = OwnerStates::from([(db.clone(), state(3))]);
     let standing = seen(&ordered, policy, &rest[..1], None, &owners, READ + 10);
     assert_eq!(standing.next, remove(&["b"]));
@@ -626,7 +565,7 @@ fn a_restart_removes_its_old_pods_and_waits_for_what_their_owners_desire() {
     }
     let job = Pod { completes: true, ..of(&owner("Job", "job"), pod("job")) };
     let pods = [Pod { controller: None, ..pod("bare") }, job];
-    let plan = planned(&policy("Delete"), &restart(), &listed(&pods), &pods, None);
+    let plan = planned(&policy("Delete"), &pods, None);
     assert_eq!(stands(&plan, &[]).next, Move::Done, "nobody creates them again");
 }
 
@@ -779,7 +718,7 @@ fn after_an_edit_of_the_selector_the_owners_of_the_selected_pods_count() {
         let former =
             OwnerStates::from([(db.clone(), state(2)), (web(), OwnerState { others: vec![other.into()], ..state(1) })]);
         let pods = [&pods[..], &[pod("w")]].concat();
-        let mut plan = planned(&policy, &restart(), &listed(&pods), &pods, None);
+        let mut plan = planned(&policy, &pods, None);
         let pods = &pods[..2];
         plan.select(&policy, &by_uid(pods));
         seen(&plan, &policy, pods, None, &former, READ + 10).next
@@ -836,7 +775,7 @@ fn a_canary_consists_of_pods_with_a_successor() {
     let (bare, job) =
         (Pod { controller: None, ..pod("bare") }, Pod { completes: true, ..of(&owner("Job", "j"), pod("job")) });
     let moves = |pods: &[Pod], first: usize| {
-        let plan = planned(&policy, &restart(), &listed(pods), pods, None);
+        let plan = planned(&policy, pods, None);
         let next = |pods: &[Pod]| canary_move(first, sight(&plan, &policy, &by_uid(pods), &OwnerStates::new()));
         (next(pods), next(&[bare.clone(), job.clone(), created("new", READ + 5)]))
     };
@@ -845,7 +784,7 @@ fn a_canary_consists_of_pods_with_a_successor() {
     assert_eq!(moves(&pods, 1), (remove(&["web"]), passed.clone()));
     assert_eq!(moves(&pods, 3), (remove(&["web"]), passed), "the others could prove nothing");
     assert_eq!(moves(&pods[..2], 1).0, remove(&["bare"]), "none of them has a successor");
-    let plan = planned(&policy, &restart(), &listed(&pods[..2]), &pods[..2], None);
+    let plan = planned(&policy, &pods[..2], None);
     let none = canary_move(1, sight(&plan, &policy, &by_uid(&[job]), &OwnerStates::new()));
     assert_eq!(none, Move::Canary(CanaryState::Passed), "no pod proves anything");
 }

@@ -127,12 +127,17 @@ impl Floor {
         let (now, count) = (Timestamp::now().to_string(), items.len());
         // As long as the operator's status, because the API server checks every field.
         let config_map = monitor["spec"]["configMap"].as_str().unwrap_or_default();
-        let content = json!([{"kind": "ConfigMap", "name": config_map, "hash": HASH}]);
+        let content = json!([{
+            "kind": "ConfigMap", "name": config_map, "hash": HASH,
+            "changes": [{
+                "hash": HASH, "since": now, "observedAt": now, "podsResourceVersion": version.resource_version, "begun": true,
+            }],
+        }]);
         let mut history = monitor["status"]["history"].as_array().cloned().unwrap_or_default();
         history.insert(
             0,
             json!({
-                "sources": [{"kind": "ConfigMap", "name": config_map}], "startedAt": now, "completedAt": now,
+                "number": 1, "sources": [{"kind": "ConfigMap", "name": config_map}], "startedAt": now, "completedAt": now,
                 "pods": count, "result": "Completed",
             }),
         );
@@ -150,11 +155,7 @@ impl Floor {
             "source": format!("ConfigMap/{config_map}"),
             "sources": content,
             "restart": {
-                "sources": [{
-                    "kind": "ConfigMap", "name": config_map, "hash": HASH, "observedAt": now, "since": now,
-                    "podsResourceVersion": version.resource_version,
-                }],
-                "startedAt": now, "lastProgressAt": now, "podSelector": selector,
+                "number": 1, "startedAt": now, "lastProgressAt": now, "podSelector": selector,
                 "pods": count, "remaining": count,
             },
         });

@@ -555,7 +555,7 @@ async fn the_cause_of_each_mistake_is_found_by_one_command() {
     ns.create_monitor("busy", json!({"suspend": true})).await;
     ns.settled("busy", "Suspended").await;
     let now = ns.get("configmonitors", "busy").await["metadata"]["creationTimestamp"].clone();
-    let restart = json!({"startedAt": now, "completedAt": now, "pods": 1, "result": "Completed"});
+    let restart = json!({"number": 1, "startedAt": now, "completedAt": now, "pods": 1, "result": "Completed"});
     ns.patch("configmonitors", "busy/status", json!({"status": {"history": vec![restart; 10]}})).await;
     let found = cmon(&ns, "doctor -o json").await;
     let findings: Vec<Value> = found.out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();

@@ -89,23 +89,24 @@ fn statuses() -> [Status; 2] {
                 keys: Some(["config.cfg".to_owned()].into()),
                 resource_version: Some("7".into()),
                 hash: Some(ContentHash::absent()),
+                changes: vec![Change {
+                    hash: "sha256:2".into(),
+                    since: at,
+                    observed_at: at,
+                    pods_resource_version: Some("7".into()),
+                    begun: true,
+                }],
                 restarts: vec![at],
                 restart_back_off_seconds: Some(30),
             }],
             baselined_at: Some(at),
+            settled_at: Some(at),
+            outdated: Some(2),
             pods: Some(4),
             skipped: 1,
             skipped_pods: "x (no controller)".to_owned(),
             restart: Some(Box::new(Restart {
-                changes: vec![Change {
-                    source: name.clone(),
-                    hash: "sha256:2".into(),
-                    observed_at: at,
-                    pods_resource_version: Some("7".into()),
-                    since: at,
-                    since_pods_resource_version: Some("6".into()),
-                    revert: true,
-                }],
+                changing_since: Some(at),
                 request: Some(Request {
                     value: "now".into(),
                     taken_over: true,
@@ -113,13 +114,13 @@ fn statuses() -> [Status; 2] {
                     pods_resource_version: Some("7".into()),
                 }),
                 begun: Some(Begun {
-                    interrupted_at: Some(at),
                     canary: Some(Canary { pods: 1, state }),
-                    ..Begun::new(at, "y=".to_owned(), 3).with_remaining(2)
+                    ..Begun::new(2, at, "y=".to_owned(), 3).with_remaining(2)
                 }),
             })),
             last_handled_restart_request: Some("then".into()),
             history: vec![Entry {
+                number: 1,
                 sources: vec![name.clone()],
                 started_at: at,
                 completed_at: at,

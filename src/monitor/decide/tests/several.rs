@@ -1,8 +1,6 @@
 //! Several sources: each is compared by itself.
 
 use super::*;
-use crate::monitor::source::Origin;
-use std::collections::BTreeMap;
 
 /// Returns a policy about these sources. A question mark makes a source optional.
 fn about(sources: &str) -> Policy {
@@ -16,72 +14,31 @@ fn about(sources: &str) -> Policy {
 }
 
 impl Desk {
-    /// Reads all sources. Each has the content given by a word such as `a=1`, or `a=1/2` if that is `2` under the keys of
-    /// the status; a source that is not named does not exist.
-    fn read_all(&mut self, contents: &str) -> Finding {
-        let found: BTreeMap<&str, &str> = contents.split(' ').filter_map(|word| word.split_once('=')).collect();
-        let content = |source: &Source| match found.get(&*source.name.name) {
-            Some(text) => {
-                let (text, under_recorded) = text.split_once('/').unzip();
-                let keys = self.status.keys_of(&source.name).filter(|keys| **keys != source.keys);
-                let recorded = keys.cloned().zip(under_recorded.map(hash)).map(Box::new);
-                Some(Content { recorded, ..self.content(text.unwrap_or(found[&*source.name.name])) })
-            }
-            None => source.optional.then(|| Content { hash: ContentHash::absent(), version: None, ..self.content("") }),
-        };
-        self.look = Look(self.policy.sources.iter().map(content).collect());
-        self.observe()
-    }
-
     /// Edits the spec: only one key of this source counts.
     fn take_key(&mut self, source: usize) -> &mut Self {
         self.policy.sources[source].keys = Some(["key".to_owned()].into());
         self
     }
 
+    fn are_discovered(&mut self, origin: Origin) {
+        self.policy.sources.iter_mut().for_each(|source| source.origin = origin);
+    }
+
     /// Returns what pods have been restarted for, in words, in the order of the spec.
     fn recorded_of_all(&self) -> String {
-        let word = |known: &SourceStatus| {
-            let hash = known.hash.as_ref().map_or("-".to_owned(), ToString::to_string);
-            format!("{}={}", known.name.name, hash.trim_start_matches("sha256:"))
-        };
+        let word = |known: &SourceStatus| format!("{}={}", known.name.name, word(known.hash.as_ref()));
         self.status.sources.iter().map(word).collect::<Vec<_>>().join(" ")
     }
 
-    /// Returns the contents that the restart brings, in words.
-    fn desired_of_all(&self) -> String {
-        let word = |(name, hash): (&SourceName, &ContentHash)| {
-            format!("{}={}", name.name, hash.to_string().trim_start_matches("sha256:"))
-        };
-        self.status.desired().iter().map(word).collect::<Vec<_>>().join(" ")
-    }
-}
-
-impl Desk {
-    /// Returns the changes of the restart in words: the content, since when and when it was read, and the list, or `-`.
-    fn changes(&self) -> String {
-        let word = |change: &Change| {
-            let hash = change.hash.to_string();
-            let list = change.pods_resource_version.as_ref().map_or("-", ResourceVersion::as_str);
-            let (since, read) = (change.since.as_second(), change.observed_at.as_second());
-            let back = if change.revert { "<" } else { "" };
-            format!("{}={}{back}:{since}-{read}:{list}", change.source.name, hash.trim_start_matches("sha256:"))
-        };
-        self.restart().changes.iter().map(word).collect::<Vec<_>>().join(" ")
-    }
-
-    /// Lists the pods for all changes that have no list, or for the content that interrupts the restart.
-    fn list(&mut self, version: &str) {
-        let restart = self.status.restart.as_mut().unwrap();
-        match &mut self.quiet {
-            Some(quiet) if restart.begun.is_some() => quiet.listed = Some(version.into()),
-            _ => restart.lists_mut().for_each(|list| _ = list.get_or_insert_with(|| version.into())),
-        }
+    /// Returns the last contents, in words.
+    fn last_of_all(&self) -> String {
+        let word = |known: &SourceStatus| format!("{}={}", known.name.name, word(known.last()));
+        self.status.sources.iter().map(word).collect::<Vec<_>>().join(" ")
     }
 }
 
 /// Since second 0 pods run with these contents.
-fn settled(sources: &str, contents: &str) -> Desk {
+pub(super) fn settled(sources: &str, contents: &str) -> Desk {
     let mut desk = Desk { policy: about(sources), ..Desk::new(3, false) };
     assert_eq!((desk.read_all(contents), desk.decide()), (Finding::Baseline, Decision::Settled));
     desk
@@ -103,43 +60,34 @@ fn missing(name: &str) -> Decision {
 fn a_change_of_another_source_gets_a_list_of_its_own_and_the_earlier_one_keeps_its_list() {
     let mut desk = settled("a b", "a=1 b=1");
     desk.at(10).read_all("a=2 b=1");
-    desk.list("7");
+    desk.list();
     desk.at(12).read_all("a=2 b=2");
-    assert_eq!(desk.changes(), "a=2:10-10:7 b=2:12-12:-");
-    desk.list("8");
+    assert_eq!(desk.journal(), "a=1 2:10-10:1, b=1 2:12-12:-");
+    desk.list();
     desk.at(15).begin();
     desk.at(20).read_all("a=2 b=3");
-    desk.list("9");
+    desk.list();
     desk.at(23).observe();
-    assert_eq!((desk.changes(), desk.superseded()), ("a=2:10-10:7 b=3:12-20:9".to_owned(), 1));
+    assert_eq!((desk.journal(), desk.superseded()), ("a=1 2:10-10:1, b=1 2:12-12:2 3:20-20:4".into(), 1));
     desk.begin();
     desk.at(30).read_all("a=1 b=3");
-    desk.list("10");
+    desk.list();
     desk.at(33).observe();
-    assert_eq!(desk.changes(), "b=3:12-20:9 a=1<:10-30:10", "the first list is that of second 10");
-    assert!(!desk.restart().is_revert() && desk.restart().lists().any(|list| list.as_str() == "7"));
+    assert_eq!(desk.journal(), "a=1 2:10-10:1 1:30-30:6, b=1 2:12-12:2 3:20-20:4");
+    assert!(!desk.is_revert() && desk.status.changed().len() == 1);
 }
 
-/// Pods may have been created with what was there for the quiet period, whatever other sources do meanwhile.
+/// Pods may have read what came and went, however long it has stood.
 #[test]
-fn a_revert_of_one_source_counts_by_how_long_its_own_content_has_stood() {
-    let mut desk = settled("a b", "a=1 b=1");
-    desk.at(10).read_all("a=2 b=1");
-    desk.at(12).read_all("a=2 b=2");
-    assert_eq!(
-        (desk.at(14).read_all("a=1 b=2"), desk.changes()),
-        (Finding::Modified, "b=2:12-12:- a=1<:10-14:-".into())
-    );
-    let mut crashed = settled("a b", "a=1 b=1");
-    crashed.policy.quiet_period = Duration::from_secs(60);
-    crashed.at(10).read_all("a=2 b=1");
-    crashed.at(60).read_all("a=2 b=2");
-    crashed.crash().at(65).read_all("a=2 b=2");
-    assert_eq!((crashed.at(80).read_all("a=1 b=2"), crashed.restart().changes.len()), (Finding::Modified, 2));
-    let mut late = settled("a b", "a=1 b=1");
-    late.at(10).read_all("a=2 b=1");
-    late.at(100).read_all("a=2 b=2");
-    assert_eq!((late.at(101).read_all("a=2 b=1"), late.changes()), (Finding::Undone, "a=2:10-10:-".into()));
+fn a_revert_of_one_source_keeps_the_change_of_another() {
+    for second in [12, 100] {
+        let mut desk = settled("a b", "a=1 b=1");
+        desk.at(10).read_all("a=2 b=2");
+        assert_eq!(desk.at(second).read_all("a=1 b=2"), Finding::Changed);
+        assert_eq!(desk.journal(), format!("a=1 2:10-10:- 1:{second}-{second}:-, b=1 2:10-10:-"));
+        assert!(desk.waits_until(second + 3) && !desk.is_revert());
+        assert_eq!((desk.read_all("a=1 b=1"), desk.is_revert()), (Finding::Changed, true));
+    }
 }
 
 #[test]
@@ -149,23 +97,8 @@ fn an_edit_of_keys_in_an_interruption_is_no_other_content() {
     desk.at(13).begin();
     desk.at(20).read_all("a=2 b=2 c=1");
     desk.take_key(0).take_key(1).take_key(2).at(21).read_all("a=2key/2 b=2key/2 c=1key/1");
-    assert_eq!(desk.interrupted_at(), Some(server(20)));
-    desk.at(23).observe();
-    assert_eq!(desk.changes(), "a=2key:10-10:- b=2key:20-20:-");
-}
-
-/// As when the step ends with a reading, or a list of pods fails.
-#[test]
-fn keys_that_could_not_be_written_are_taken_once() {
-    let mut desk = settled("a b c", "a=1 b=1 c=1");
-    desk.at(10).read_all("a=2 b=1 c=1");
-    desk.at(13).begin();
-    desk.at(20).read_all("a=2 b=2 c=1");
-    let status = desk.status.clone();
-    desk.take_key(2).at(21).read_all("a=2 b=2 c=1key/1");
-    desk.status = status;
-    desk.at(23).read_all("a=2 b=2 c=1key/1");
-    assert_eq!(desk.changes(), "a=2:10-10:- b=2:20-20:-");
+    assert!(desk.waits_until(24), "{:?}", desk.decide());
+    assert_eq!(desk.journal(), "a=other-keys 2key*:10-10:1, b=other-keys 2key:20-20:-");
 }
 
 /// Whether it changed before or after the edit of the spec, nobody knows.
@@ -173,30 +106,33 @@ fn keys_that_could_not_be_written_are_taken_once() {
 fn an_edit_of_keys_hides_no_change_under_the_recorded_ones() {
     let mut desk = settled("a b", "a=1 b=1");
     desk.take_key(1);
-    assert_eq!((desk.at(10).read_all("a=1 b=1/2"), desk.changes()), (Finding::Modified, "b=1:10-10:-".into()));
+    let changed = (Finding::Changed, "b=other-keys 1:10-10:-".into());
+    assert_eq!((desk.at(10).read_all("a=1 b=1/2"), desk.journal()), changed);
     assert_eq!(desk.at(11).read_all("a=1 b=1"), Finding::Unchanged);
-    desk.at(13).begin();
-    assert_eq!(desk.at(20).read_all("a=1 b=3"), Finding::Modified);
+    desk.at(14).begin();
+    assert_eq!(desk.at(20).read_all("a=1 b=3"), Finding::Changed);
 }
 
 #[test]
 fn an_edit_of_keys_keeps_a_change_as_it_is() {
     let mut desk = settled("a b", "a=1 b=1");
     desk.at(10).read_all("a=1 b=2");
-    desk.list("7");
+    desk.list();
     desk.take_key(1);
-    assert_eq!((desk.at(11).read_all("a=1 b=2key/2"), desk.changes()), (Finding::Unchanged, "b=2key:10-10:7".into()));
-    assert_eq!(desk.at(12).read_all("a=1 b=3"), Finding::Modified, "a key that the edit has added");
+    let same = (Finding::Unchanged, "b=other-keys 2key:10-10:1".into());
+    assert_eq!((desk.at(11).read_all("a=1 b=2key/2"), desk.journal()), same);
+    assert_eq!(desk.at(12).read_all("a=1 b=3"), Finding::Changed, "a key that the edit has added");
     desk.policy = about("a b");
-    assert_eq!((desk.at(13).read_all("a=1 b=4/5"), desk.changes()), (Finding::Modified, "b=4:10-13:-".into()));
+    let changed = (Finding::Changed, "b=other-keys other-keys:10-10:1 other-keys:12-12:- 4:13-13:-".into());
+    assert_eq!((desk.at(13).read_all("a=1 b=4/5"), desk.journal()), changed);
 }
 
 #[test]
-fn content_that_is_back_under_the_recorded_keys_is_undone_whatever_the_spec_names() {
+fn content_that_is_back_under_the_recorded_keys_is_a_revert_whatever_the_spec_names() {
     let mut desk = settled("a", "a=1");
     desk.at(10).read_all("a=2");
-    assert_eq!(desk.take_key(0).at(11).read_all("a=1key/1"), Finding::Undone);
-    assert_eq!((desk.decide(), desk.recorded_of_all()), (Decision::Settled, "a=1key".into()));
+    assert_eq!(desk.take_key(0).at(11).read_all("a=1key/1"), Finding::Changed);
+    assert_eq!((desk.journal(), desk.is_revert()), ("a=1key other-keys:10-10:- 1key:11-11:-".into(), true));
 }
 
 /// The content under the recorded keys is not known any more.
@@ -205,13 +141,14 @@ fn content_that_is_back_after_an_edit_of_keys_is_restarted_for() {
     let mut desk = settled("a", "a=1");
     desk.at(10).read_all("a=2");
     desk.take_key(0).at(11).read_all("a=2key/2");
-    assert_eq!((desk.at(12).read_all("a=1"), desk.changes()), (Finding::Modified, "a=1:10-12:-".into()));
+    assert_eq!(desk.at(12).read_all("a=1"), Finding::Changed);
+    assert_eq!((desk.journal(), desk.is_revert()), ("a=other-keys 2key:10-10:- 1:12-12:-".into(), false));
     desk.at(15).begin();
     desk.policy = about("a");
-    assert_eq!((desk.at(20).read_all("a=1all/3"), desk.interrupted_at()), (Finding::Modified, Some(server(20))));
-    assert_eq!((desk.at(21).read_all("a=1"), desk.interrupted_at()), (Finding::Modified, Some(server(21))));
-    desk.at(24).observe();
-    assert_eq!((desk.changes(), desk.superseded()), ("a=1:10-21:-".into(), 1));
+    assert_eq!(desk.at(20).read_all("a=1all/3"), Finding::Changed);
+    assert_eq!(desk.at(21).read_all("a=1"), Finding::Changed);
+    assert_eq!((desk.at(24).observe(), desk.superseded()), (Finding::Unchanged, 1));
+    assert_eq!(desk.journal(), "a=other-keys other-keys:10-10:1 other-keys:12-12:1 1all:20-20:- 1:21-21:-");
 }
 
 #[test]
@@ -232,86 +169,58 @@ fn a_reading_under_other_keys_than_the_recorded_ones_says_nothing() {
 
 /// Another source differed in between, and may have been read.
 #[test]
-fn a_source_that_went_and_came_back_in_an_interruption_is_a_revert_since_then() {
-    let mut desk = settled("a b", "a=1 b=1");
-    desk.at(10).read_all("a=2 b=1");
-    desk.list("7");
-    desk.at(13).begin();
+fn a_source_that_went_and_came_back_in_an_interruption_is_in_the_journal() {
+    let mut desk = restarting();
     for (second, contents) in [(20, "a=2 b=2"), (22, "a=3 b=2"), (24, "a=3 b=1")] {
         desk.at(second).read_all(contents);
+        desk.list();
     }
-    desk.list("8");
     desk.at(27).observe();
-    assert_eq!(desk.changes(), "a=3:10-24:8 b=1<:20-24:8");
+    assert_eq!((desk.journal(), desk.superseded()), ("a=1 2:10-10:1 3:22-22:3, b=1 2:20-20:2 1:24-24:4".into(), 1));
 }
 
-/// It does not know which sources differed, nor when.
 #[test]
-fn a_process_that_ends_the_interruption_of_another_lists_pods_for_every_source() {
+fn a_process_that_ends_the_interruption_of_another_knows_which_sources_have_differed_and_when() {
     let mut desk = settled("a b c", "a=1 b=1 c=1");
     desk.at(10).read_all("a=2 b=1 c=1");
-    desk.list("7");
     desk.at(13).begin();
     desk.at(20).read_all("a=2 b=2 c=1");
-    assert_eq!((desk.crash().at(30).read_all("a=2 b=2 c=1"), desk.superseded()), (Finding::Modified, 1));
-    assert_eq!(desk.changes(), "a=2:10-30:- b=2:13-30:- c=1<:13-30:-");
-}
-
-/// The write in which a source differed has failed, and it is back by the next reading.
-#[test]
-fn what_could_not_be_recorded_in_an_interruption_has_differed() {
-    let mut desk = restarting();
-    desk.at(20).read_all("a=3 b=1");
-    let (status, before) = (desk.status.clone(), desk.quiet.clone().unwrap());
-    desk.at(21).read_all("a=3 b=2");
-    let now = desk.moment().now;
-    let known = before.with_unrecorded(desk.policy.quiet_period, now).knowing(desk.quiet.as_ref());
-    (desk.status, desk.quiet) = (status, Some(known));
-    desk.at(22).read_all("a=3 b=1");
-    desk.at(25).observe();
-    assert_eq!(desk.changes(), "a=3:10-22:- b=1<:20-22:-");
-}
-
-#[test]
-fn a_revert_of_one_source_keeps_the_change_of_another() {
-    let mut desk = settled("a b", "a=1 b=1");
-    desk.at(10).read_all("a=2 b=2");
-    assert_eq!(desk.at(11).read_all("a=1 b=2"), Finding::Undone);
-    assert_eq!((desk.desired_of_all(), desk.at(12).read_all("a=1 b=1")), ("a=1 b=2".into(), Finding::Undone));
-    assert_eq!(desk.decide(), Decision::Settled);
+    assert_eq!((desk.crash().at(30).read_all("a=2 b=2 c=1"), desk.superseded()), (Finding::Unchanged, 1));
+    assert_eq!(desk.journal(), "a=1 2:10-10:1, b=1 2:20-20:-");
 }
 
 #[test]
 fn a_change_along_with_the_removal_of_the_restarted_source_supersedes_the_restart() {
     let mut desk = restarting();
     desk.policy = about("b");
-    assert_eq!((desk.at(20).read_all("b=2"), desk.superseded()), (Finding::Modified, 1));
-    assert_eq!((desk.changes(), desk.waits_until(23)), ("b=2:20-20:-".into(), true));
+    assert_eq!((desk.at(20).read_all("b=2"), desk.superseded()), (Finding::Changed, 1));
+    assert_eq!((desk.journal(), desk.waits_until(23)), ("b=1 2:20-20:-".into(), true));
 }
 
 /// A pod may have read what was there in between.
 #[test]
-fn an_interrupted_restart_ends_before_it_is_cut_to_the_sources_of_the_spec() {
-    for (left, contents, changes) in [("a", "a=2", "a=2:10-30:-"), ("b", "b=1", "b=1<:13-30:-")] {
+fn an_interrupted_restart_is_cut_to_the_sources_of_the_spec_and_goes_on_if_it_was_for_what_is_left() {
+    for (left, contents, superseded, journal) in
+        [("a", "a=2", 0, "a=1 2*:10-10:1"), ("b", "b=1", 1, "b=1 2:20-20:- 1:20-30:-")]
+    {
         let mut desk = restarting();
         desk.at(20).read_all("a=2 b=2");
         desk.policy = about(left);
         desk.crash().at(30).read_all(contents);
-        assert_eq!((desk.changes(), desk.superseded()), (changes.into(), 1));
+        assert_eq!((desk.journal(), desk.superseded()), (journal.into(), superseded));
+        assert!(desk.waits_until(33) || desk.decide() == Decision::Resume);
     }
 }
 
-/// The quiet period is that of what is left.
 #[test]
-fn a_pending_restart_that_is_cut_waits_as_long_in_each_step() {
+fn a_restart_goes_on_without_a_discovered_source_that_is_left_out() {
     let mut desk = settled("a b", "a=1 b=1");
-    desk.at(10).read_all("a=2 b=1");
-    desk.at(12).read_all("a=2 b=2");
+    desk.policy.sources[1].origin = Origin::Referred;
+    desk.at(10).read_all("a=2 b=2");
+    desk.at(13).begin();
     desk.policy = about("a");
-    for second in [12, 13] {
-        desk.at(second).read_all("a=2");
-        assert!(desk.waits_until(15), "{:?}", desk.decide());
-    }
+    assert_eq!((desk.at(14).read_all("a=2"), desk.decide()), (Finding::Unchanged, Decision::Resume));
+    assert_eq!((desk.journal(), desk.superseded()), ("a=1 2*:10-10:1".into(), 0));
 }
 
 #[test]
@@ -319,10 +228,9 @@ fn an_edit_of_the_sources_is_no_content_that_extends_an_interruption() {
     let mut desk = restarting();
     desk.at(100).read_all("a=2 b=2");
     desk.policy = about("a b c");
-    assert_eq!(desk.at(101).read_all("a=2 b=2 c=1"), Finding::Baseline);
-    assert_eq!(desk.interrupted_at(), Some(server(100)));
+    assert_eq!((desk.at(101).read_all("a=2 b=2 c=1"), desk.waits_until(103)), (Finding::Baseline, true));
     desk.policy = about("a c");
-    assert_eq!((desk.at(102).read_all("a=2 c=1"), desk.interrupted_at()), (Finding::Undone, None));
+    assert_eq!((desk.at(102).read_all("a=2 c=1"), desk.decide()), (Finding::Unchanged, Decision::Resume));
 }
 
 #[test]
@@ -330,39 +238,23 @@ fn a_missing_source_has_the_content_that_it_had_in_the_interruption() {
     let mut desk = restarting();
     desk.at(100).read_all("a=3 b=1");
     assert_eq!((desk.at(101).read_all("b=1"), desk.decide()), (Finding::Unchanged, missing("a")));
-    let (status, look) = (desk.status.clone(), desk.look.clone());
-    assert_eq!(
-        (desk.at(103).observe(), desk.superseded(), desk.desired_of_all()),
-        (Finding::Unchanged, 1, "a=3 b=1".into())
-    );
-    let mut another = Desk { policy: about("a b"), status, look, ..Desk::new(3, false) };
-    another.at(110);
-    assert_eq!((another.observe(), another.superseded()), (Finding::Unchanged, 0), "another process does not know it");
-    assert_eq!((another.read_all("a=2 b=1"), another.superseded()), (Finding::Modified, 1));
-}
-
-/// Otherwise the period would count from when the other source was read, long ago.
-#[test]
-fn a_source_that_went_missing_is_not_read_again_after_content_that_could_not_be_recorded() {
-    let mut desk = restarting();
-    desk.at(100).read_all("a=3 b=1");
-    let unrecorded =
-        desk.quiet.as_ref().map(|quiet| quiet.with_unrecorded(desk.policy.quiet_period, desk.moment().now));
-    desk.quiet = unrecorded;
-    desk.at(101).look.0[0] = None;
-    assert_eq!((desk.observe(), desk.interrupted_at()), (Finding::Unchanged, Some(server(100))));
+    let mut another = desk.clone();
+    another.crash().at(110).read_all("b=1");
     desk.at(104).observe();
-    assert_eq!(desk.times(), (server(10), server(100)), "{:?}", desk.restart());
+    for ended in [desk, another] {
+        assert_eq!((ended.superseded(), ended.last_of_all(), ended.decide()), (1, "a=3 b=1".into(), missing("a")));
+    }
 }
 
 #[test]
 fn a_restart_is_kept_as_it_is_when_another_source_is_removed() {
     let mut desk = settled("a b", "a=1 b=1");
     desk.at(10).read_all("a=2 b=1");
+    desk.at(11).read_all("a=2 b=2");
     desk.policy = about("a");
-    assert_eq!((desk.at(11).read_all("a=2"), desk.recorded_of_all()), (Finding::Unchanged, "a=1".into()));
-    assert!(desk.waits_until(13));
-    assert_eq!(desk.at(12).read_all("a=1"), Finding::Undone);
+    assert_eq!((desk.at(12).read_all("a=2"), desk.recorded_of_all()), (Finding::Unchanged, "a=1".into()));
+    assert!(desk.waits_until(13), "its own quiet period");
+    assert_eq!((desk.read_all("a=1"), desk.is_revert()), (Finding::Changed, true));
 }
 
 #[test]
@@ -379,26 +271,21 @@ fn content_that_is_the_same_under_the_recorded_keys_is_recorded_under_those_of_t
 #[test]
 fn the_quiet_period_of_an_unread_source_does_not_depend_on_the_others() {
     let mut desk = settled("a b", "a=1 b=1");
+    let came = desk.look.0[1].clone();
     desk.at(10).read_all("a=2 b=1");
-    let (written, quiet) = (desk.status.clone(), desk.quiet.clone());
-    let mut other = settled("a b", "a=1 b=1");
-    let came = other.look.0[1].clone();
-    other.status = written;
-    other.at(10);
-    other.look = Look(vec![None, came.clone()]);
-    other.observe();
-    assert_eq!(other.decide(), missing("a"));
-    other.at(11).look = Look(vec![Some(other.content("2")), came]);
-    assert_eq!((other.observe(), other.waits_until(13)), (Finding::Unchanged, true), "{:?}", other.decide());
-    assert_ne!(quiet, None);
+    desk.look = Look(vec![None, came.clone()]);
+    assert_eq!((desk.observe(), desk.decide()), (Finding::Unchanged, missing("a")));
+    desk.at(11);
+    desk.look = Look(vec![Some(desk.content("2")), came]);
+    assert_eq!((desk.observe(), desk.waits_until(14)), (Finding::Unchanged, true), "{:?}", desk.decide());
 }
 
 #[test]
 fn the_first_content_of_a_missing_source_is_a_baseline_even_during_a_restart() {
     let mut desk = Desk { policy: about("a b"), ..Desk::new(3, false) };
     assert_eq!((desk.read_all("a=1"), desk.decide()), (Finding::Baseline, missing("b")));
-    assert_eq!((desk.at(10).read_all("a=2"), desk.at(11).read_all("a=2 b=1")), (Finding::Modified, Finding::Baseline));
-    assert_eq!((desk.recorded_of_all(), desk.desired_of_all()), ("a=1 b=1".into(), "a=2 b=1".into()));
+    assert_eq!((desk.at(10).read_all("a=2"), desk.at(11).read_all("a=2 b=1")), (Finding::Changed, Finding::Baseline));
+    assert_eq!((desk.recorded_of_all(), desk.last_of_all()), ("a=1 b=1".into(), "a=2 b=1".into()));
     assert!(desk.waits_until(13));
 }
 
@@ -406,47 +293,35 @@ fn the_first_content_of_a_missing_source_is_a_baseline_even_during_a_restart() {
 fn the_absence_of_an_optional_source_is_a_content_like_any_other() {
     let mut desk = settled("a b?", "a=1");
     assert_eq!(desk.recorded_of_all(), "a=1 b=absent");
-    assert_eq!((desk.at(10).read_all("a=1 b=1"), desk.desired_of_all()), (Finding::Modified, "a=1 b=1".into()));
-    desk.at(13).begin();
-    desk.complete();
+    assert_eq!((desk.at(10).read_all("a=1 b=1"), desk.last_of_all()), (Finding::Changed, "a=1 b=1".into()));
+    desk.at(13).begin().complete();
     let changed: Vec<&str> = desk.status.history[0].sources.iter().map(|source| &*source.name).collect();
     assert_eq!(changed, ["b"]);
-    assert_eq!((desk.at(20).read_all("a=1"), desk.desired_of_all()), (Finding::Modified, "a=1 b=absent".into()));
+    assert_eq!((desk.at(20).read_all("a=1"), desk.last_of_all()), (Finding::Changed, "a=1 b=absent".into()));
 }
 
-/// Nobody knows then what the content was that had interrupted it.
+/// What had interrupted it is the last content until another one is read.
 #[test]
-fn an_interrupted_restart_does_not_go_on_in_another_process_while_a_discovered_source_is_missing() {
-    let mut desk = settled("a b", "a=1 b=1");
-    desk.policy.sources.iter_mut().for_each(|source| source.origin = Origin::Referred);
-    desk.at(10).read_all("a=2 b=1");
-    desk.at(13).begin();
-    desk.at(20).read_all("a=3 b=1");
-    assert!(desk.waits_until(23));
-    desk.crash().at(21).read_all("");
-    assert_eq!(desk.decide(), missing("a b"));
-    desk.at(22).read_all("b=1");
-    assert!(desk.interrupted_at().is_some() && desk.waits_until(24));
-    desk.at(23).read_all("a=4");
-    desk.at(24).read_all("a=2");
-    assert!(desk.interrupted_at().is_some() && desk.waits_until(27), "nor after an edit of the other one");
-    desk.crash().at(24).read_all("a=2 b=1");
-    assert_eq!(desk.decide(), Decision::Resume);
-}
-
-#[test]
-fn an_interrupted_restart_goes_on_in_another_process_once_no_source_exists_and_no_pod_refers_to_one() {
-    for sources in ["a", "a b"] {
-        let mut desk = settled(sources, "a=1 b=1");
-        desk.policy.sources.iter_mut().for_each(|source| source.origin = Origin::Referred);
+fn an_interrupted_restart_does_not_go_on_while_the_discovered_source_is_missing() {
+    let interrupted = || {
+        let mut desk = settled("a b", "a=1 b=1");
+        desk.are_discovered(Origin::Referred);
         desk.at(10).read_all("a=2 b=1");
         desk.at(13).begin();
         desk.at(20).read_all("a=3 b=1");
-        desk.crash().at(21).read_all("");
-        assert_eq!(desk.decide(), missing(sources));
-        desk.policy.sources.iter_mut().for_each(|source| source.origin = Origin::Unreferred);
-        desk.read_all("");
-        assert_eq!((desk.decide(), desk.interrupted_at()), (Decision::Resume, None));
+        desk.crash().at(21).read_all("b=1");
+        assert!(desk.waits_until(24), "{:?}", desk.decide());
+        desk
+    };
+    let mut back = interrupted();
+    back.at(23).read_all("a=2 b=1");
+    back.at(26).observe();
+    assert_eq!((back.decide(), back.superseded()), (Decision::Resume, 0));
+    for origin in [Origin::Referred, Origin::Unreferred] {
+        let mut gone = interrupted();
+        gone.are_discovered(origin);
+        gone.at(24).read_all("");
+        assert_eq!((gone.decide(), gone.superseded()), (Decision::Begin(None), 1));
     }
 }
 
@@ -460,7 +335,7 @@ fn a_discovered_source_to_which_no_pod_refers_is_forgotten_after_a_day_or_at_onc
     assert_eq!(forgets_after(&desk.status, server(20)), Some(Duration::from_secs(86_391)));
     desk.policy = about("a b");
     desk.policy.sources[1].origin = Origin::Unreferred;
-    let mut changed = Desk { policy: desk.policy.clone(), status: desk.status.clone(), ..Desk::new(3, false) };
+    let mut changed = desk.clone();
     changed.at(20).read_all("a=1 b=2");
     changed.at(86_410).read_all("a=1 b=2");
     assert_eq!(changed.recorded_of_all(), "a=1 b=1", "a restart is about it");
@@ -468,4 +343,16 @@ fn a_discovered_source_to_which_no_pod_refers_is_forgotten_after_a_day_or_at_onc
     assert_eq!(desk.recorded_of_all(), "a=1 b=1");
     desk.at(86_410).read_all("a=1 b=1");
     assert_eq!((desk.recorded_of_all(), forgets_after(&desk.status, server(0))), ("a=1".into(), None));
+}
+
+#[test]
+fn the_changes_of_all_sources_are_limited() {
+    let names: Vec<String> = (0..128).map(|number| format!("s{number}")).collect();
+    let contents = |text: u64| names.iter().map(|name| format!("{name}={text}")).collect::<Vec<_>>().join(" ");
+    let mut desk = settled(&names.join(" "), &contents(0));
+    for text in 1..6 {
+        desk.at(10 * text).read_all(&contents(text));
+        assert_eq!(desk.status.changes().count(), 128 * text.min(2) as usize);
+    }
+    assert!(desk.journal().starts_with("s0=0 other-keys:10-10:- 5:50-50:-, s1="), "{}", desk.journal());
 }

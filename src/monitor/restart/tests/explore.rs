@@ -6,26 +6,26 @@
 
 mod world;
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde_json::value::RawValue;
 
 use self::world::{DESIRED, Event, Eyes, OLD, Stage, World, number};
-use super::{AT_ONCE, READ, change, restart_of};
+use super::{AT_ONCE, READ, changed, status};
 use crate::kube::error::{Cause, Error};
 use crate::kube::{Action, PODS, ServerTime};
-use crate::monitor::content::Kind;
 use crate::monitor::pod::Pod;
 use crate::monitor::restart::machine::{Do, Machine, News};
-use crate::monitor::restart::plan::{Plan, Referrers, Scope, Snapshot, Suspects};
+use crate::monitor::restart::plan::{Plan, Referrers, Scope, Snapshot};
+use crate::monitor::restart::stale::{Lists, is_stale};
 use crate::monitor::restart::standing::{OwnerQuery, OwnerState, OwnerStates};
 use crate::monitor::restart::surge::DeploymentState;
 use crate::monitor::restart::wave::{Attempt, Means, Reply, Wave};
 use crate::monitor::source::SourceName;
 use crate::monitor::spec::Policy;
-use crate::monitor::status::{Begun, CanaryState, Change, Restart, Why};
+use crate::monitor::status::{Begun, CanaryState, SourceStatus, Status};
 
 /// The most questions in a course. A smooth one takes fewer than 100.
 const HORIZON: usize = 1000;
@@ -68,8 +68,8 @@ const OF_SECOND: [usize; 2] = [0, 1];
 /// What the restarts are about.
 struct About {
     policy: Policy,
-    restart: Restart,
-    referrers: (Scope, Arc<Referrers>),
+    status: Status,
+    referrers: Referrers,
     /// The second source, if there are two.
     second: Option<SourceName>,
 }
@@ -97,14 +97,14 @@ fn failed(cause: Cause) -> Error {
 
 impl About {
     fn one(policy: Policy) -> Self {
-        Self { policy, restart: restart_of(change()), referrers: Default::default(), second: None }
+        Self { policy, status: status(), referrers: Referrers::default(), second: None }
     }
 
     fn two(policy: Policy) -> Self {
-        let [first, second] = ["a", "b"].map(|name| SourceName { kind: Kind::ConfigMap, name: name.into() });
-        let of = |source: &SourceName| Change { source: source.clone(), ..change() };
-        let changes = vec![of(&first), of(&second)];
-        let scope = Scope { changed: [first.clone(), second.clone()].into(), ..Scope::default() };
+        let sources = ["a", "b"].map(|name| SourceStatus { discovered: true, ..changed(name) });
+        let [first, second] = sources.each_ref().map(|source| source.name.clone());
+        let status = Status { sources: sources.into(), ..status() };
+        let scope = Scope::of(&status);
         let mut referrers = Referrers::default();
         for pod in World::new().pods() {
             let number = number(&pod);
@@ -115,16 +115,15 @@ impl About {
             let spec = format!(r#"{{"containers":[{{"envFrom":[{}]}}]}}"#, from.join(","));
             referrers.see(&scope, &pod.uid, Some(&RawValue::from_string(spec).unwrap()));
         }
-        let restart = Restart { changes, ..Restart::default() };
-        Self { policy, restart, referrers: (scope, Arc::new(referrers)), second: Some(second) }
+        Self { policy, status, referrers, second: Some(second) }
     }
 
     fn plan(&self) -> Plan {
-        let pods: Vec<Pod> = World::new().pods().iter().map(|pod| (**pod).clone()).collect();
-        let listed = Some(Arc::new(pods.iter().map(|pod| pod.uid.clone()).collect()));
-        let (scope, referrers) = &self.referrers;
-        let suspects = Suspects::of(&self.restart, &HashMap::from([("7".into(), listed)]), (scope, referrers));
-        Plan::new(&self.policy, &suspects, self.policy.selector.to_query(), &pods, None)
+        let (pods, selector, mut lists) = (World::new().pods(), self.policy.selector.to_query(), Lists::default());
+        lists.record("7".into(), selector.clone(), Arc::new(pods.iter().map(|pod| pod.uid.clone()).collect()));
+        let concerns = |known: &SourceStatus, pod: &Pod| !known.discovered || self.referrers.contain(&known.name, pod);
+        let is_stale = |pod: &Pod| is_stale(&self.status, &lists, pod, |known| concerns(known, pod));
+        Plan::new(&self.policy, (is_stale, false), selector, &pods, None)
     }
 }
 
@@ -132,9 +131,9 @@ impl<'a> Course<'a> {
     fn begin(about: &'a About, restarts: usize) -> Self {
         let (at, policy) = (ServerTime::from_second(READ), &about.policy);
         let actor = |_| Actor {
-            machine: Machine::begin(policy, about.plan(), &about.restart, Why::Changed, None, at),
+            machine: Machine::begin(policy, about.plan(), &about.status, None, at),
             eyes: Eyes::default(),
-            begun: Begun::new(at, policy.selector.to_query(), OLD),
+            begun: Begun::new(1, at, policy.selector.to_query(), OLD),
             deleted: BTreeSet::new(),
             handed_over: BTreeSet::new(),
             unclear: BTreeSet::new(),
@@ -192,11 +191,11 @@ impl<'a> Course<'a> {
     /// Another process takes the restart over.
     fn is_taken_over(&mut self) {
         self.end_turn();
-        let About { policy, restart, .. } = self.about;
+        let About { policy, status, .. } = self.about;
         let plan = self.about.plan();
         let Actor { machine, eyes, begun, .. } = self.actor();
         eyes.close();
-        *machine = Machine::recall(policy, plan, restart, begun, None, false);
+        *machine = Machine::recall(policy, plan, status, begun, None);
         self.step();
     }
 
@@ -710,7 +709,7 @@ fn every_course_with_few_deviations_keeps_the_rules_and_ends() {
         let about = about(Policy::of(Some(&RawValue::from_string(spec).unwrap())).unwrap());
         let mut explorer = Explorer { most, takes_over, ended: 0 };
         explorer.explore(Course::begin(&about, restarts));
-        let sources = about.restart.changes.len();
+        let sources = about.status.sources.len();
         println!("{} courses of {restarts} about {sources}, {fields:?}, K={most}, {takes_over}", explorer.ended);
     };
     let explore =

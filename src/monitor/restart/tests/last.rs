@@ -115,7 +115,7 @@ fn a_last_pod_is_the_canary_if_no_other_pod_can_prove_the_content() {
     let policy = Policy { canary: policy_canary(0), ..spec(&format!(r#"{LAST},"unmanagedPods":"Delete""#)) };
     let owners = OwnerStates::from([(web(), state(2))]);
     let canary = |pods: &[Pod]| {
-        let plan = planned(&policy, &restart(), &listed(pods), pods, None);
+        let plan = planned(&policy, pods, None);
         canary_move(1, sight(&plan, &policy, &by_uid(pods), &owners))
     };
     assert_eq!(canary(&[job.clone(), last("a"), pod("p")]), remove(&["p"]));

@@ -3,9 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::{
-    READ, canary_policy, change, created, listed, planned, pod, policy, restart, restart_of, server, spec, state, web,
-};
+use super::{READ, canary_policy, created, planned, pod, policy, server, spec, state, status, web};
 use crate::kube::error::Cause;
 use crate::kube::{Action, PODS};
 use crate::monitor::pod::Pod;
@@ -16,31 +14,31 @@ use crate::monitor::restart::standing::{OwnerState, OwnerStates};
 use crate::monitor::restart::wave::Reply;
 use crate::monitor::source::{Origin, Source};
 use crate::monitor::spec::Policy;
-use crate::monitor::status::{Begun, Canary, CanaryState, Change, Entry, Outcome, Why};
+use crate::monitor::status::{Begun, Canary, CanaryState, Change, Status, Why};
 
 fn pods() -> Vec<Pod> {
     vec![pod("a"), pod("b")]
 }
 
 /// Returns a restart of two pods that begins in second 1000.
-fn begin(policy: &Policy, why: Why) -> Machine<()> {
-    let pods = pods();
-    let plan = planned(policy, &restart(), &listed(&pods), &pods, None);
-    Machine::begin(policy, plan, &restart(), why, None, server(READ))
+fn begin(policy: &Policy) -> Machine<()> {
+    begin_of(policy, &status(), &pods())
 }
 
-fn recall(begun: &Begun, is_own: bool) -> Machine<()> {
-    recall_with(&policy("Skip"), begun, is_own)
+fn begin_of(policy: &Policy, status: &Status, pods: &[Pod]) -> Machine<()> {
+    Machine::begin(policy, planned(policy, pods, None), status, None, server(READ))
 }
 
-fn recall_with(policy: &Policy, begun: &Begun, is_own: bool) -> Machine<()> {
-    let pods = pods();
-    let plan = planned(policy, &restart(), &listed(&pods), &pods, None);
-    Machine::recall(policy, plan, &restart(), begun, None, is_own)
+fn recall(begun: &Begun) -> Machine<()> {
+    recall_with(&policy("Skip"), begun)
+}
+
+fn recall_with(policy: &Policy, begun: &Begun) -> Machine<()> {
+    Machine::recall(policy, planned(policy, &pods(), None), &status(), begun, None)
 }
 
 fn begun() -> Begun {
-    Begun::new(server(READ), "app=web".to_owned(), 2)
+    Begun::new(1, server(READ), "app=web".to_owned(), 2)
 }
 
 fn at(second: i64) -> Now {
@@ -55,8 +53,15 @@ fn lists(machine: &mut Machine<()>, now: Now) {
 
 #[test]
 fn a_restart_has_a_canary_unless_it_is_a_revert() {
-    for (why, canary) in [(Why::Changed, Some(2)), (Why::Requested, Some(2)), (Why::Reverted, None)] {
-        let mut machine = begin(&canary_policy("Skip"), why);
+    let (mut requested, mut reverted) = (Status::default(), status());
+    requested.take_up("now".into(), server(READ));
+    let change = reverted.sources[0].changes[0].clone();
+    reverted.sources[0].append(Change { hash: "sha256:a".into(), ..change });
+    let cases =
+        [(status(), Why::Changed, Some(2)), (requested, Why::Requested, Some(2)), (reverted, Why::Reverted, None)];
+    for (status, why, canary) in cases {
+        assert_eq!(status.why(), why);
+        let mut machine = begin_of(&canary_policy("Skip"), &status, &pods());
         lists(&mut machine, at(READ));
         if let Do::ReadOwners(_) = machine.next(at(READ)) {
             machine.heard(News::OwnersRead { states: OwnerStates::new(), took: Duration::ZERO }, at(READ));
@@ -71,43 +76,56 @@ fn a_restart_has_a_canary_unless_it_is_a_revert() {
 
 #[test]
 fn the_first_deletion_is_told_once_by_the_process_that_began_the_restart() {
-    let one = Begun { deleted: 1, ..begun() };
-    let mut told = [recall(&begun(), true), recall(&one, true), recall(&begun(), false)];
-    assert_eq!(told.each_mut().map(|machine| machine.first_deletion().is_some()), [true, false, false]);
+    let mut told = [begin(&policy("Skip")), recall(&begun())];
+    assert_eq!(told.each_mut().map(|machine| machine.first_deletion().is_some()), [true, false]);
     assert_eq!(told[0].first_deletion(), None);
 }
 
+/// Of each change it does not matter whether the restart has begun for it.
 #[test]
-fn a_restart_is_known_by_its_start_its_content_and_whether_it_is_a_revert() {
-    let machine = recall(&begun(), true);
-    assert!(machine.is_of(&restart(), &begun()));
-    assert!(!machine.is_of(&restart(), &Begun { started_at: server(READ + 1), ..begun() }));
-    assert!(!machine.is_of(&restart_of(Change { revert: true, ..change() }), &begun()));
-    let entry = |result, second| Entry {
-        sources: Vec::new(),
-        requested: false,
-        started_at: server(second),
-        completed_at: server(READ + 9),
-        pods: 2,
-        replaced: 0,
-        result,
-    };
-    assert!(machine.is_superseded_in(&entry(Outcome::Superseded, READ)));
-    assert!(!machine.is_superseded_in(&entry(Outcome::Superseded, READ + 1)));
-    assert!(!machine.is_superseded_in(&entry(Outcome::Completed, READ)));
+fn a_restart_is_known_by_its_number_and_its_plan_by_the_journal() {
+    let (machine, mut marked) = (recall(&begun()), status());
+    marked.begin(begun());
+    assert!(machine.is_of(&status(), &begun()) && machine.is_of(&marked, &begun()));
+    assert!(!machine.is_of(&status(), &Begun { number: 2, ..begun() }));
+    let change = marked.sources[0].changes[0].clone();
+    marked.sources[0].append(change);
+    assert!(!machine.is_of(&marked, &begun()));
+}
+
+/// A later restart counts up from the newest in the history.
+#[test]
+fn a_restart_has_the_number_after_the_last_one() {
+    let mut status = status();
+    for number in 1..=2 {
+        let begun = Begun { number, ..begun() };
+        assert_eq!(begin_of(&policy("Skip"), &status, &pods()).number(), number);
+        status.begin(begun);
+        status.supersede(server(READ));
+    }
 }
 
 /// The other process has deleted a pod, and this one could not list any.
 #[test]
 fn a_process_that_has_deleted_nothing_leaves_the_count_of_another_as_it_is() {
-    let machine = recall(&begun(), false);
     let of_another = Begun { deleted: 1, ..begun() }.with_remaining(1);
-    assert_eq!(machine.unwritten_deletions(&restart(), &of_another), None);
+    assert_eq!(recall(&begun()).unwritten_deletions(&of_another), None);
+}
+
+/// Those that may have read other content that came and went meanwhile.
+#[test]
+fn the_pods_that_have_become_old_are_pods_of_the_restart() {
+    let one = Begun { deleted: 1, ..begun() };
+    let mut asked = Asked::of("", |policy| recall_with(policy, &one));
+    asked.asks(|_| accepted());
+    asked.pods = vec![new("c", Some(0)), new("d", Some(0))];
+    asked.hear(News::WatchLost);
+    assert_eq!(asked.resumes(500).last().unwrap(), "complete 3 of 3");
 }
 
 #[test]
 fn another_step_says_whether_the_spec_was_edited() {
-    let mut machine = recall(&begun(), true);
+    let mut machine = recall(&begun());
     assert!(!machine.resume(&policy("Skip"), &begun()));
     assert!(machine.resume(&policy("Delete"), &begun()));
     assert!(!machine.resume(&policy("Delete"), &begun()));
@@ -120,7 +138,7 @@ fn another_step_says_whether_the_spec_was_edited() {
 #[test]
 fn without_a_budget_owners_that_may_not_be_read_are_guessed() {
     let failed = |cause: fn(String) -> Cause| Action::new("get", PODS).failed(cause("x".to_owned()));
-    let tolerates = |policy: &Policy, cause| begin(policy, Why::Changed).tolerates(&failed(cause));
+    let tolerates = |policy: &Policy, cause| begin(policy).tolerates(&failed(cause));
     let (whole, rolling) = (policy("Skip"), super::one_at_a_time());
     assert_eq!((tolerates(&whole, Cause::Forbidden), tolerates(&whole, Cause::Unreachable)), (true, false));
     assert_eq!((tolerates(&rolling, Cause::Forbidden), tolerates(&rolling, Cause::Unreachable)), (false, false));
@@ -132,7 +150,7 @@ fn a_restart_is_stalled_once_its_deadline_has_passed_and_closes_its_watch() {
     let policy = policy("Skip");
     let deadline = i64::try_from(policy.progress_deadline.as_secs()).unwrap();
     for (late, is_followed) in [(deadline - 1, true), (deadline, false)] {
-        let mut machine = begin(&policy, Why::Changed);
+        let mut machine = begin(&policy);
         lists(&mut machine, at(READ));
         machine.heard(News::Confirmed(()), at(READ));
         let Do::Remove(wave, ()) = machine.next(at(READ)) else { panic!("nothing is removed") };
@@ -173,7 +191,7 @@ struct Asked {
 impl Asked {
     /// Begins a restart of two pods, whose list took this long.
     fn begin(more: &str, took: Duration) -> Self {
-        let mut asked = Self::of(more, |policy| begin(policy, Why::Changed));
+        let mut asked = Self::of(more, begin);
         asked.hear(News::Listed { pods: pods().into_iter().map(Arc::new).collect(), at: server(READ), took });
         asked
     }
@@ -343,7 +361,7 @@ fn a_restart_wakes_when_a_new_pod_will_have_been_ready_for_long_enough() {
     assert_eq!(asked.shows(1000, &["a"], vec![new("c", None)]), 9000);
     // The clock of the node is slow, the event may be a second late, and times are whole seconds.
     assert_eq!(asked.shows(2000, &[], vec![new("c", Some(1))]), 5000);
-    let mut listed = Asked::of(more, |policy| recall_with(policy, &begun(), true));
+    let mut listed = Asked::of(more, |policy| recall_with(policy, &begun()));
     listed.pods = vec![new("c", Some(0)), new("d", Some(0))];
     assert_eq!(listed.waits(accepted), 5000);
 }
@@ -404,9 +422,9 @@ fn with_a_budget_a_pass_takes_a_turn_reads_the_owners_and_is_written_at_once() {
 
 #[test]
 fn a_pass_that_deletes_nothing_is_written_at_once() {
-    let mut asked = Asked::of("", |_| recall(&begun(), true));
+    let mut asked = Asked::of("", begin);
     asked.pods = pods().into_iter().map(|pod| Pod { gone_by: Some(server(READ + 30)), ..pod }).collect();
-    assert_eq!(asked.asks(|_| accepted())[..4], ["list", "read owners web 0", "follow: true", "write 0"]);
+    assert_eq!(asked.asks(|_| accepted())[..5], ["list", "read owners web 0", "intend", "follow: true", "write 0"]);
 }
 
 #[test]
@@ -465,14 +483,15 @@ fn the_controllers_are_those_of_the_owners_or_the_owners_themselves() {
 #[test]
 fn a_pod_that_has_become_exempt_is_skipped_at_the_end() {
     let bare = Pod { controller: None, ..pod("a") };
-    let delete = policy("Delete");
-    let bares = std::slice::from_ref(&bare);
-    let plan = planned(&delete, &restart(), &listed(bares), bares, None);
-    let mut asked = Asked::of("", |policy| Machine::recall(policy, plan.clone(), &restart(), &begun(), None, true));
-    asked.hear(News::Listed { pods: vec![Arc::new(bare)], at: server(READ), took: Duration::ZERO });
+    let plan = planned(&policy("Delete"), &[bare.clone(), pod("b")], None);
+    let mut asked = Asked::of("", |policy| Machine::begin(policy, plan.clone(), &status(), None, server(READ)));
+    let pods = [bare, new("c", Some(0))].map(Arc::new).to_vec();
+    asked.hear(News::Listed { pods, at: server(READ), took: Duration::ZERO });
     asked.hear(News::Applied(Arc::new(Pod { controller: None, ..created("new", READ + 5) })));
     let Do::ReadOwners(_) = asked.machine.next(asked.now()) else { panic!("no owners are read") };
     asked.hear(News::OwnersRead { states: [].into(), took: Duration::ZERO });
+    let Do::Intend(_) = asked.machine.next(asked.now()) else { panic!("nothing is intended") };
+    asked.hear(News::Confirmed(()));
     let Do::Complete(over) = asked.machine.next(asked.now()) else { panic!("the restart is not over") };
     let skipped: Vec<_> = over.skipped.iter().map(|skipped| (&*skipped.pod, skipped.why)).collect();
     assert_eq!((skipped, over.begun.pods), (vec![("a", Exempt::Bare)], 1));
@@ -486,7 +505,7 @@ fn canary(state: CanaryState) -> Begun {
 const BAKING: &str = r#","canary":{"pods":1,"bakeSeconds":30}"#;
 
 fn with_canary(begun: &Begun) -> Asked {
-    Asked::of(BAKING, |policy| recall_with(policy, begun, true))
+    Asked::of(BAKING, |policy| recall_with(policy, begun))
 }
 
 #[test]
@@ -578,19 +597,20 @@ fn a_selected_pod_counts_once_though_it_is_among_the_other_pods_of_its_owner() {
 
 #[test]
 fn only_another_process_counts_pods_that_are_gone_as_its_deletions() {
-    let deleted = |is_own, begun: Begun| {
-        let mut asked = Asked::of("", |_| recall(&begun, is_own));
+    let deleted = |machine: &dyn Fn(&Policy) -> Machine<()>| {
+        let mut asked = Asked::of("", machine);
         asked.pods = vec![pod("b")];
         asked.asks(|_| failed(Cause::Refused)());
         asked.written.unwrap().begun.deleted
     };
     let edited = Begun { pod_selector: "app=other".to_owned(), ..begun() };
-    assert_eq!([deleted(true, begun()), deleted(false, begun()), deleted(false, edited)], [0, 1, 0]);
+    let recalled = [begun(), edited].map(|begun| deleted(&|_| recall(&begun)));
+    assert_eq!((deleted(&begin), recalled), (0, [1, 0]));
 }
 
 #[test]
 fn after_an_edit_of_the_selector_only_deleted_pods_count() {
-    let mut asked = Asked::of("", |_| recall(&Begun { pod_selector: "app=other".to_owned(), ..begun() }, true));
+    let mut asked = Asked::of("", |_| recall(&Begun { pod_selector: "app=other".to_owned(), ..begun() }));
     (asked.pods, asked.desired) = (Vec::new(), 0);
     assert_eq!(asked.asks(|_| accepted()), ["list", "read owners web 0", "complete 0 of 0"]);
 }
@@ -599,7 +619,8 @@ fn after_an_edit_of_the_selector_only_deleted_pods_count() {
 fn what_is_written_has_the_deletions_that_no_status_has_yet() {
     let mut asked = Asked::begin("", Duration::ZERO);
     asked.waits(accepted);
-    assert_eq!(asked.machine.unwritten_deletions(&restart(), &begun()).map(|begun| begun.deleted), Some(2));
+    let unwritten = |begun: &Begun| asked.machine.unwritten_deletions(begun).map(|begun| begun.deleted);
+    assert_eq!((unwritten(&begun()), unwritten(&Begun { number: 2, ..begun() })), (Some(2), None));
 }
 
 #[test]
@@ -625,12 +646,9 @@ fn a_pod_that_a_restart_does_not_wait_for_does_not_put_its_deadline_off() {
 /// It may still fail.
 #[test]
 fn the_deletion_of_another_keeper_counts_once_it_is_shown() {
-    let bare = Pod { controller: None, ..pod("a") };
-    let pods = std::slice::from_ref(&bare);
-    let plan = |policy: &Policy| planned(policy, &restart(), &listed(pods), pods, None);
+    let pods = [Pod { controller: None, ..pod("a") }];
     let more = r#","unmanagedPods":"Delete""#;
-    let recall = |policy: &Policy| Machine::recall(policy, plan(policy), &restart(), &begun(), None, true);
-    let mut asked = Asked::of(more, recall);
+    let mut asked = Asked::of(more, |policy| begin_of(policy, &status(), &pods));
     asked.pods = pods.to_vec();
     assert_eq!(
         asked.waits(|| Reply::Deleted { by: server(READ + 30), here: false }),
@@ -645,11 +663,9 @@ fn after_the_deadline_an_unready_pod_of_a_stateful_set_goes_though_a_successor_i
     let set = super::owner("StatefulSet", "web");
     let old = super::of(&set, Pod { ready_since: None, ..pod("b") });
     let both = [super::of(&set, pod("a")), old.clone()];
-    let plan = |policy: &Policy| planned(policy, &restart(), &listed(&both), &both, None);
     let next = |second: i64| {
-        let mut asked = Asked::of(r#","maxUnavailable":1,"progressDeadlineSeconds":60"#, |policy| {
-            Machine::recall(policy, plan(policy), &restart(), &begun(), None, true)
-        });
+        let more = r#","maxUnavailable":1,"progressDeadlineSeconds":60"#;
+        let mut asked = Asked::of(more, |policy| begin_of(policy, &status(), &both));
         asked.pods = vec![old.clone(), super::of(&set, new("c", None))];
         asked.asks(|_| accepted());
         asked.ms = u64::try_from(second * 1000).unwrap();

@@ -143,9 +143,12 @@ mod tests {
         /// Adds a status, with a restart that has begun with this list of pods.
         fn status(self, list: Option<&str>) -> Self {
             let at = "2026-01-01T00:00:00Z";
-            let change = |list| json!({"kind": "ConfigMap", "name": "c", "hash": "b", "observedAt": at, "since": at, "podsResourceVersion": list});
-            let restart = list.map(|list| json!({"startedAt": at, "sources": [change(list)]}));
-            let sources = json!([{"kind": "ConfigMap", "name": "c", "resourceVersion": "1", "hash": "a"}]);
+            let change =
+                |list| json!({"hash": "b", "since": at, "observedAt": at, "podsResourceVersion": list, "begun": true});
+            let changes: Vec<Value> = list.map(change).into_iter().collect();
+            let restart = list.map(|_| json!({"number": 1, "startedAt": at}));
+            let sources =
+                json!([{"kind": "ConfigMap", "name": "c", "resourceVersion": "1", "hash": "a", "changes": changes}]);
             let spec = json!({"configMap": "c", "podSelector": {"app": "a"}});
             let status = json!({"sources": sources, "restart": restart});
             self.add(
