@@ -336,13 +336,7 @@ fn is_quiet(policy: &Policy, status: &Status, look: &Look, moment: Moment) -> bo
 }
 
 /// Returns what to do about a record that the last look has updated.
-pub fn decide(
-    policy: &Policy,
-    status: &Status,
-    look: &Look,
-    request: Option<&Arc<str>>,
-    moment: Moment,
-) -> Decision {
+pub fn decide(policy: &Policy, status: &Status, look: &Look, request: Option<&Arc<str>>, moment: Moment) -> Decision {
     let Moment { now, server_now, .. } = moment;
     let missing = look.missing(policy);
     if !missing.is_empty() {

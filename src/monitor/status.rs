@@ -202,8 +202,8 @@ pub struct Begun {
     pub pods: usize,
     /// How many of these pods remain and are not terminating.
     pub remaining: usize,
-    /// How many pods this restart has deleted. Others were deleted by somebody else. After a crash nobody knows who
-    /// deleted a missing pod: it counts as deleted by this restart. So does a pod that somebody else deleted after the
+    /// How many pods this restart has deleted. Others were deleted by somebody else. After a crash or other
+    /// content nobody knows who deleted a missing pod: it counts as deleted by this restart. So does a pod that somebody else deleted after the
     /// list, as the API server accepts both DELETEs.
     #[serde(default)]
     pub deleted: usize,
@@ -790,14 +790,9 @@ mod tests {
     #[test]
     fn a_journal_survives_a_round_trip() {
         let text = r#"{"kind":"ConfigMap","name":"a","hash":"sha256:1","changes":[{"hash":"other-keys","since":"2026-11-21T10:00:00Z","observedAt":"2026-11-21T10:00:01Z","podsResourceVersion":"7","begun":true},{"hash":"sha256:2","since":"2026-11-21T10:00:02Z","observedAt":"2026-11-21T10:00:02Z"}]}"#;
-        let mut known: SourceStatus = serde_json::from_str(text).expect("a source");
+        let known: SourceStatus = serde_json::from_str(text).expect("a source");
         assert!(known.differs() && known.pending() == known.changes.last());
         assert_eq!(serde_json::to_string(&known).expect("JSON"), text);
-        known.changes.clear();
-        assert_eq!(
-            serde_json::to_string(&known).expect("JSON"),
-            r#"{"kind":"ConfigMap","name":"a","hash":"sha256:1"}"#
-        );
     }
 
     #[test]
@@ -836,11 +831,10 @@ mod tests {
             (of(many(80, "0 1 2 3 4").chain(many(48, "0 1"))), 256),
             (of(many(130, "0 1 2 3")), 260),
         ] {
+            let last: Vec<_> = status.sources.iter().map(|known| known.last().cloned()).collect();
             status.limit();
             assert_eq!(status.changes().count(), count);
-            let left = status.sources.iter().map(|known| known.changes.len());
-            assert!(left.clone().all(|left| (1..=4).contains(&left)) && left.filter(|left| *left == 1).count() != 1);
-            assert!(status.sources.iter().all(|known| known.last() != Some(&ContentHash::unknown())));
+            assert!(status.sources.iter().map(|known| known.last().cloned()).eq(last));
         }
     }
 
@@ -912,24 +906,6 @@ mod tests {
     }
 
     #[test]
-    fn a_restart_has_ended_if_the_newest_one_of_the_history_has_another_number() {
-        let status = |ended: u64| {
-            let mut status = Status::default();
-            for _ in 0..ended {
-                let begun = begun(status.next_number(), 5);
-                status.complete(Some(&begun), (0, String::new()), at(5));
-            }
-            status
-        };
-        for (after, before, expected) in
-            [(0, 0, None), (1, 1, None), (1, 0, Some(1)), (2, 1, Some(2)), (12, 11, Some(12))]
-        {
-            let (after, before) = (status(after), status(before));
-            assert_eq!(after.ended_since(&before).map(|entry| entry.number), expected);
-        }
-    }
-
-    #[test]
     fn the_discovered_sources_of_a_status_are_the_same_undecoded() {
         let sources = ["a", "b"].map(|name| {
             format!(r#"{{"kind":"ConfigMap","name":"{name}","hash":"sha256:1","discovered":{}}}"#, name == "a")
@@ -965,8 +941,10 @@ mod tests {
         let mut status = Status::default();
         let since = [9, 10, 12].map(|last| {
             for number in status.next_number()..=last {
-                let start = i64::try_from(number).unwrap();
+                let (before, start) = (status.clone(), i64::try_from(number).unwrap());
                 status.complete(Some(&begun(number, start)), (0, String::new()), at(start));
+                assert_eq!(status.ended_since(&before).map(|entry| entry.number), Some(number));
+                assert_eq!(status.ended_since(&status), None);
             }
             status.ten_restarts_since()
         });

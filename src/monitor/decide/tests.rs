@@ -243,7 +243,7 @@ impl Desk {
         let until = [self, &new].map(|desk| desk.quiet_until().filter(|until| *until > now));
         match (until, self.decide(), new.decide()) {
             ([Some(old), Some(new)], ..) if old.max(new) - old.min(new) > Duration::from_secs(2) => {
-                panic!("{:?}, but anew {:?}", old - now, new - now)
+                panic!("{:?}, but anew {:?}", old - now, new - now);
             }
             // Which wait is longer depends on a second.
             (_, Decision::Hold(..) | Decision::Quiet(_), Decision::Hold(..) | Decision::Quiet(_)) => {}
@@ -290,7 +290,9 @@ fn a_change_begins_after_the_quiet_period_and_without_one_at_once() {
     assert_eq!(desk.recorded(), Some(hash("a")), "the hash does not advance before the restart is over");
     desk.at(11);
     desk.look = Look(vec![Some(desk.content("b"))]);
+    let version = desk.status.sources[0].resource_version.clone();
     assert_eq!((desk.observe(), desk.waits_until(14)), (Finding::Unchanged, true), "an edit of labels");
+    assert_eq!((version, &desk.status.sources[0].resource_version), (Some("10000".into()), &Some("10000".into())));
     let mut desk = Desk::pending();
     assert!(desk.waits_until(13));
     assert!(!desk.at(13).begin().is_revert() && desk.last() == "b");
@@ -531,25 +533,20 @@ fn a_revert_after_a_superseded_restart_is_detected_after_a_crash_whatever_the_qu
 /// Which pods have other content is known then, and without any nothing waits.
 #[test]
 fn a_change_that_is_held_is_counted_once_its_quiet_period_is_over() {
-    let held = |hold: &dyn Fn(&mut Desk)| {
+    for suspend in [true, false] {
         let mut desk = Desk::restarting();
         desk.complete();
-        hold(&mut desk);
+        (desk.policy.suspend, desk.policy.min_interval) = (suspend, Duration::from_secs(1000));
+        let is_held = |decision| matches!(decision, Decision::Suspended { requested: false } | Decision::Hold(..));
         for (second, text) in [(110, "c"), (112, "b")] {
             desk.at(second).read(text);
-            assert!(matches!(desk.decide(), Decision::Suspended { requested: false } | Decision::Hold(..)));
+            assert!(is_held(desk.decide()));
         }
-        let mut stale = desk.at(115).clone();
-        stale.policy.quiet_period = Duration::from_secs(2);
-        let moment = Moment { read_at: desk.start, ..desk.moment() };
-        assert_eq!(decide(&stale.policy, &stale.status, &stale.look, None, moment), Decision::Read);
-        desk
-    };
-    let interval = |desk: &mut Desk| desk.policy.min_interval = Duration::from_secs(1000);
-    for mut desk in [held(&|desk| desk.policy.suspend = true), held(&interval)] {
+        let stale = Moment { read_at: desk.start, ..desk.at(115).moment() };
+        assert_eq!(decide(&desk.policy, &desk.status, &desk.look, None, stale), Decision::Read);
         assert_eq!(desk.decide(), Decision::Count);
         desk.status.outdated = Some(1);
-        assert!(matches!(desk.decide(), Decision::Suspended { requested: false } | Decision::Hold(..)));
+        assert!(is_held(desk.decide()));
         (desk.policy.suspend, desk.policy.min_interval) = (false, Duration::ZERO);
         assert!(desk.clone().begin().is_revert());
         assert_eq!((desk.at(116).read("d"), desk.status.outdated), (Finding::Changed, None), "they count anew");

@@ -229,9 +229,7 @@ impl<P> Machine<P> {
 
     /// Takes up the restart that the status has. An earlier process may have deleted pods without writing that to the status.
     pub(crate) fn recall(policy: &Policy, plan: Plan, status: &Status, begun: &Begun, own_pod: Option<Uid>) -> Self {
-        // Other content may have come and gone since it began.
-        let pods = begun.pods.max(begun.deleted + plan.len());
-        Self::of(policy, plan, status, Begun { pods, ..begun.clone() }, own_pod)
+        Self::of(policy, plan, status, begun.clone(), own_pod)
     }
 
     fn of(policy: &Policy, plan: Plan, status: &Status, begun: Begun, own_pod: Option<Uid>) -> Self {

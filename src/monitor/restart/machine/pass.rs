@@ -132,12 +132,14 @@ impl<P> Machine<P> {
         Do::Remove(wave, proof)
     }
 
-    /// Begins a pass. Deletions that an earlier process may have made count as deletions of this restart.
+    /// Begins a pass. Deletions that an earlier process may have made count as deletions of this restart, which may have more
+    /// pods than it began with: other content may have come and gone.
     fn begin_pass(&mut self, now: ServerTime) {
         self.advance.take_up(now);
         if std::mem::take(&mut self.is_resumed) && self.selects_as_at_the_start() {
-            let gone = self.begun.gone(self.standing().remaining);
-            self.begun.deleted = self.begun.deleted.max(gone);
+            let remaining = self.standing().remaining;
+            self.begun.pods = self.begun.pods.max(self.begun.deleted + remaining);
+            self.begun.deleted = self.begun.deleted.max(self.begun.gone(remaining));
         }
         if self.is_stalled {
             self.plan.lower_expectations(self.pods.pods());
