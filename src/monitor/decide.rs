@@ -172,7 +172,7 @@ fn append(policy: &Policy, look: &Look, status: &mut Status, now: ServerTime) ->
         }
         let before = known.changes.last().map(|change| change.observed_at);
         // An absence has no version that shows whether the source has existed since, nor has what a restore brings back.
-        let observed_at = if Some(content.at) < before { now } else { content.at };
+        let observed_at = before.filter(|before| content.at < *before).map_or(content.at, |before| now.max(before));
         let since = content.since.or(settled_at).max(before).map_or(observed_at, |since| since.min(observed_at));
         let hash = content.hash.clone();
         known.append(Change { hash, since, observed_at, pods_resource_version: None, begun: false });
@@ -191,13 +191,15 @@ fn append(policy: &Policy, look: &Look, status: &mut Status, now: ServerTime) ->
 
 /// Forgets the sources that the spec no longer names or discovers. A restart goes on for what is left, if anything is.
 fn forget_sources(policy: &Policy, status: &mut Status, now: ServerTime) {
-    let has_begun_for = |status: &Status| status.changes().any(|change| change.begun);
-    let had_changes = has_begun_for(status);
-    let is_source = |name: &SourceName| policy.sources.iter().any(|source| source.name == *name);
-    status.sources.retain(|known| is_source(&known.name) || policy.unwatched.contains(&known.name));
-    if had_changes && !has_begun_for(status) && status.request().is_none() {
+    let is_source = |known: &SourceStatus| {
+        policy.sources.iter().any(|source| source.name == known.name) || policy.unwatched.contains(&known.name)
+    };
+    let has_begun_for = |known: &&SourceStatus| known.changes.iter().any(|change| change.begun);
+    let mut begun_for = status.sources.iter().filter(has_begun_for).peekable();
+    if begun_for.peek().is_some() && !begun_for.any(is_source) && status.request().is_none() {
         status.supersede(now);
     }
+    status.sources.retain(is_source);
 }
 
 /// Records the version of each content that was another one at the last look. An edit that leaves the content, such as a
@@ -347,15 +349,15 @@ pub fn decide(policy: &Policy, status: &Status, look: &Look, request: Option<&Ar
     let quiet_until = quiet_until(policy, status, look, moment);
     let is_over = quiet_until.is_none_or(|until| until <= now);
     let is_fresh = is_quiet(policy, status, look, moment);
-    // A change waits for nothing if no pod has other content.
-    let counts = status.begun().is_none() && status.outdated.is_none() && status.pending().next().is_some();
-    let or_count = |held| match counts && is_over {
-        true if is_fresh => Decision::Count,
-        true => Decision::Read,
-        false => held,
+    let is_due = is_over && status.pending().next().is_some();
+    let held = |held| match status.begun() {
+        _ if is_due && !is_fresh => Decision::Read,
+        // A change waits for nothing if no pod has other content.
+        None if is_due && status.outdated.is_none() => Decision::Count,
+        _ => held,
     };
     if policy.suspend {
-        return or_count(Decision::Suspended { requested: request.is_some() });
+        return held(Decision::Suspended { requested: request.is_some() });
     }
     if status.restart.is_none() && request.is_none() {
         return Decision::Settled;
@@ -382,7 +384,7 @@ pub fn decide(policy: &Policy, status: &Status, look: &Look, request: Option<&Ar
         // Whichever wait is longer is reported.
         (Some(quiet), Err((_, Some(until)))) if until < quiet => Decision::Quiet(quiet),
         (Some(quiet), Ok(_)) => Decision::Quiet(quiet),
-        (_, Err((hold, until))) => or_count(Decision::Hold(hold, until)),
+        (_, Err((hold, until))) => held(Decision::Hold(hold, until)),
         (None, Ok(since)) => {
             // The server's times are whole seconds.
             let since = since.and_then(|since| now.checked_sub(server_now.since(since) + A_SECOND));

@@ -381,6 +381,7 @@ impl SourceStatus {
         let second = self.changes.remove(at + 1);
         let first = &mut self.changes[at];
         first.hash = ContentHash::unknown();
+        first.begun |= second.begun;
         first.pods_resource_version = first.pods_resource_version.take().or(second.pods_resource_version);
     }
 

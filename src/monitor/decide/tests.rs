@@ -406,6 +406,8 @@ fn a_restart_goes_on_once_its_content_has_been_back_for_the_quiet_period() {
         assert_eq!((desk.decide(), desk.superseded()), (Decision::Resume, 0));
         let since = if crash { 100 } else { back };
         assert_eq!(desk.journal(), format!("settings=a b*:10-10:1 {content}:100-100:- b:{since}-{back}:-"));
+        desk.policy.suspend = true;
+        assert_eq!(desk.decide(), Decision::Suspended { requested: false });
     }
 }
 
@@ -497,13 +499,19 @@ fn a_longer_quiet_period_does_not_stop_a_restart_under_way() {
 
 /// Otherwise a watch that has stalled would hide that the content has come back.
 #[test]
-fn the_source_is_read_again_before_an_interruption_ends() {
-    let mut desk = Desk::restarting();
-    desk.read("c");
-    let stale = Moment { read_at: desk.moment().read_at, ..desk.at(103).moment() };
-    let observed = observe(&desk.policy, &desk.status, &desk.look, stale).unwrap();
-    assert_eq!(observed, (desk.status.clone(), Finding::Unchanged));
-    assert_eq!(decide(&desk.policy, &desk.status, &desk.look, None, stale), Decision::Read);
+fn the_source_is_read_again_before_an_interruption_ends_and_before_a_restart_begins() {
+    let (mut interrupted, mut held) = (Desk::restarting(), Desk::restarting());
+    interrupted.read("c");
+    held.complete();
+    held.policy.min_interval = Duration::from_secs(103);
+    held.at(110).read("c");
+    for (mut desk, read, until) in [(Desk::pending(), 10, 13), (interrupted, 100, 103), (held, 114, 116)] {
+        let read_at = desk.at(read).moment().read_at;
+        let stale = Moment { read_at, ..desk.at(until).moment() };
+        let observed = observe(&desk.policy, &desk.status, &desk.look, stale).unwrap();
+        assert_eq!(observed, (desk.status.clone(), Finding::Unchanged));
+        assert_eq!(decide(&desk.policy, &desk.status, &desk.look, None, stale), Decision::Read);
+    }
 }
 
 #[test]
