@@ -138,7 +138,9 @@ pub fn observe(
     let basis = take_keys(policy, look, &mut next)?.max(record_sources(policy, look, &mut next));
     forget_unreferenced(policy, look, &mut next, moment.server_now);
     let is_changed = append(policy, look, &mut next, moment.server_now)?;
-    if next.begun().is_some() && !next.is_on_target() && is_quiet(policy, &next, look, moment) {
+    // The last contents must have been read after the quiet period.
+    let is_quiet = quiet_until(policy, &next, look, moment).is_none_or(|until| until <= moment.read_at);
+    if next.begun().is_some() && !next.is_on_target() && is_quiet {
         next.supersede(moment.server_now);
     }
     if !next.has_work() {
@@ -332,14 +334,8 @@ pub(crate) fn quiet_until(policy: &Policy, status: &Status, look: &Look, moment:
     Some(first.map_or(last, |first| last.min(passed(first, period * MAX_QUIET_PERIODS))))
 }
 
-/// Returns whether the last contents were read after the quiet period.
-fn is_quiet(policy: &Policy, status: &Status, look: &Look, moment: Moment) -> bool {
-    quiet_until(policy, status, look, moment).is_none_or(|until| until <= moment.read_at)
-}
-
 /// Returns what to do about a record that the last look has updated.
 pub fn decide(policy: &Policy, status: &Status, look: &Look, request: Option<&Arc<str>>, moment: Moment) -> Decision {
-    let Moment { now, server_now, .. } = moment;
     let missing = look.missing(policy);
     if !missing.is_empty() {
         return Decision::Missing(missing);
@@ -347,32 +343,39 @@ pub fn decide(policy: &Policy, status: &Status, look: &Look, request: Option<&Ar
     // Without a source, the first content is to come.
     let request = request.filter(|request| status.is_baselined() && !status.has_handled(request));
     let quiet_until = quiet_until(policy, status, look, moment);
-    let is_over = quiet_until.is_none_or(|until| until <= now);
-    let is_fresh = is_quiet(policy, status, look, moment);
-    let is_due = is_over && status.pending().next().is_some();
-    let held = |held| match status.begun() {
-        _ if is_due && !is_fresh => Decision::Read,
-        // A change waits for nothing if no pod has other content.
-        None if is_due && status.outdated.is_none() => Decision::Count,
-        _ => held,
+    let is_fresh = quiet_until.is_none_or(|until| until <= moment.read_at);
+    let is_due = quiet_until.is_none_or(|until| until <= moment.now) && status.pending().next().is_some();
+    let decision = match policy.suspend {
+        true => Decision::Suspended { requested: request.is_some() },
+        false if status.restart.is_none() && request.is_none() => Decision::Settled,
+        false => go_on(policy, status, quiet_until, request, moment),
     };
-    if policy.suspend {
-        return held(Decision::Suspended { requested: request.is_some() });
+    // A change waits for nothing if no pod has other content.
+    let counts = is_due && status.begun().is_none() && status.outdated.is_none();
+    match decision {
+        _ if is_due && !is_fresh => Decision::Read,
+        Decision::Suspended { .. } | Decision::Hold(..) if counts => Decision::Count,
+        decision => decision,
     }
-    if status.restart.is_none() && request.is_none() {
-        return Decision::Settled;
-    }
+}
+
+/// Returns what to do about a restart that is pending, requested or under way, and not suspended.
+fn go_on(
+    policy: &Policy,
+    status: &Status,
+    quiet_until: Option<Instant>,
+    request: Option<&Arc<str>>,
+    Moment { read_at, now, server_now }: Moment,
+) -> Decision {
+    let still_quiet = quiet_until.filter(|until| *until > now);
     if let Some(begun) = status.begun() {
-        let failure = begun.canary.as_ref().and_then(|canary| match &canary.state {
-            CanaryState::Failed { message } => Some(message),
-            _ => None,
-        });
-        match (quiet_until, failure) {
-            (Some(until), _) if !is_over => return Decision::Quiet(until),
-            _ if !is_fresh => return Decision::Read,
-            (_, None) => return Decision::Resume,
-            (_, Some(message)) if request.is_none() => return Decision::CanaryFailed(message.clone()),
-            (_, Some(_)) => {}
+        match (still_quiet, begun.canary.as_ref().map(|canary| &canary.state)) {
+            (Some(until), _) => return Decision::Quiet(until),
+            (None, Some(CanaryState::Failed { message })) if request.is_none() => {
+                return Decision::CanaryFailed(message.clone());
+            }
+            (None, Some(CanaryState::Failed { .. })) => {}
+            (None, _) => return Decision::Resume,
         }
     }
     let is_requested = request.is_some() || status.is_requested();
@@ -380,16 +383,16 @@ pub fn decide(policy: &Policy, status: &Status, look: &Look, request: Option<&Ar
         let until = hold.until().map(|until| now + until.since(server_now));
         (hold, until)
     });
-    match (quiet_until.filter(|_| !is_over), gate) {
+    match (still_quiet, gate) {
         // Whichever wait is longer is reported.
         (Some(quiet), Err((_, Some(until)))) if until < quiet => Decision::Quiet(quiet),
         (Some(quiet), Ok(_)) => Decision::Quiet(quiet),
-        (_, Err((hold, until))) => held(Decision::Hold(hold, until)),
+        (_, Err((hold, until))) => Decision::Hold(hold, until),
         (None, Ok(since)) => {
             // The server's times are whole seconds.
             let since = since.and_then(|since| now.checked_sub(server_now.since(since) + A_SECOND));
-            let due = quiet_until.max(since.filter(|_| status.pending().next().is_some()));
-            if due.is_some_and(|due| moment.read_at < due) { Decision::Read } else { Decision::Begin(request.cloned()) }
+            let due = since.filter(|_| status.pending().next().is_some());
+            if due.is_some_and(|due| read_at < due) { Decision::Read } else { Decision::Begin(request.cloned()) }
         }
     }
 }
