@@ -471,7 +471,8 @@ fn the_journal_has_the_times_of_the_readings(ledger: &Ledger, book: &Book) -> Re
             let is_late = |its: &Reading| its.seconds().any(|at| Some(at) < before && at <= change.observed_at);
             let is_observed = carried().any(|its| is_at(its, change.observed_at) || is_late(its));
             let settled = write.before.settled_at.max(before).map(|settled| settled.min(change.observed_at));
-            let by_status = carried().any(|its| its.may_be_first) && settled.is_none_or(|it| it == change.since);
+            let is_first = carried().any(|its| its.may_be_first) || !known.has_keys_of(write.before.of(known));
+            let by_status = is_first && settled.is_none_or(|it| it == change.since);
             let is_known = || own().any(|its| is_at(its, change.since)) || by_status || before == Some(change.since);
             // A missing source may have the hash of other keys.
             if carried().next().is_some() && !(is_observed && is_known()) {

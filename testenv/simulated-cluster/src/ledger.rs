@@ -453,15 +453,18 @@ impl Ledger {
             .collect()
     }
 
-    /// Returns whether the last answer to this task about a source has other content than a status that it has read.
+    /// Returns whether a task has received other content of a source since its process last read what a status says.
     fn has_read_other(&self, view: &View, seen: &Seen, actor: usize) -> bool {
         let is_other = |part: Source| {
             let known = seen.status.known().find(|known| known.name == part.name()).and_then(SourceStatus::last);
-            let found = view.known.get(part.name()).and_then(|found| found.iter().rfind(|its| its.actor == actor));
-            let data = found.and_then(|its| its.stored).and_then(|its| self.versions.get(&its.version));
-            let Some((last, (_, data))) = known.filter(|last| *last != OTHER_KEYS).zip(data) else { return false };
-            let is_it = |part: Source| part.known(|_| Some(*data)).is_some_and(|content| hash(content) == last);
-            !is_it(part) && !is_it(part.first_key())
+            let Some(last) = known.filter(|last| *last != OTHER_KEYS) else { return false };
+            let differs = |finding: &&Finding| {
+                let data = finding.stored.and_then(|stored| self.versions.get(&stored.version)).map(|(_, data)| *data);
+                let contents = [part, part.first_key()].map(|part| part.known(|_| data));
+                data.is_some() && contents.into_iter().flatten().all(|content| hash(content) != last)
+            };
+            let found = view.known.get(part.name()).into_iter().flatten();
+            found.rev().take_while(differs).any(|finding| finding.actor == actor)
         };
         Source::by(&seen.spec, &seen.status).is_some_and(|source| source.parts().any(is_other))
     }
@@ -1683,8 +1686,10 @@ impl Write {
 
     /// Returns the journal of a source before this write, up to the content that is recorded with it.
     fn journal_of(&self, after: &SourceStatus) -> Option<SourceStatus> {
-        let mut journal = self.before.of(after).filter(|known| known.hash.is_some())?.clone();
-        if after.has_keys_of(Some(&journal)) && after.hash.as_deref() != journal.last() {
+        // Under other keys the same content has another hash.
+        let is_comparable = |known: &&SourceStatus| known.hash.is_some() && after.has_keys_of(Some(known));
+        let mut journal = self.before.of(after).filter(is_comparable)?.clone();
+        if after.hash.as_deref() != journal.last() {
             let (hash, at) = (after.hash.clone()?, self.first_read.unwrap_or(self.at).second());
             let (since, observed_at, pods_resource_version) = (at, at, None);
             journal.changes.push(Change { hash, since, observed_at, pods_resource_version, begun: false });
