@@ -28,7 +28,7 @@ pub(crate) fn nothing_is_deleted_for_other_content(ledger: &Ledger, deletion: &D
 
 /// The status says only in which second content was read. The quiet period begins with that answer.
 pub(crate) fn a_restart_begins_once_its_content_has_been_quiet(ledger: &Ledger, book: &Book) -> Result<(), String> {
-    for write in book.writes.iter().filter(|write| write.start().is_some() || write.supersedes()) {
+    for write in book.writes.iter().filter(|write| write.start().is_some()) {
         let quiet = Duration::from_secs(write.spec.quiet_period_seconds.unwrap_or(0).into());
         let Some(read) = write.unmarked_at().filter(|_| !quiet.is_zero()) else { continue };
         if write.before.limited(read.plus(quiet), quiet) < read.plus(quiet) {

@@ -469,9 +469,15 @@ fn the_journal_has_the_times_of_the_readings(ledger: &Ledger, book: &Book) -> Re
             // An absence, or what a restore brings back, may seem older than what was read before.
             let before = write.before.of(known).and_then(|known| known.changes.last()).map(|last| last.observed_at);
             let is_late = |its: &Reading| its.seconds().any(|at| Some(at) < before && at <= change.observed_at);
-            let is_observed = carried().any(|its| is_at(its, change.observed_at) || is_late(its));
+            // Sources that are read for the first time may come one after the other.
+            let is_one_by_one = |its: &Reading| its.is_first() && change.observed_at <= its.at.second();
+            let is_it = |its: &Reading| is_at(its, change.observed_at) || is_late(its) || is_one_by_one(its);
+            let is_observed = carried().any(is_it);
             let settled = write.before.settled_at.max(before).map(|settled| settled.min(change.observed_at));
-            let is_first = carried().any(|its| its.may_be_first) || !known.has_keys_of(write.before.of(known));
+            // The first content may not have been written down.
+            let written = book.writes.iter().rfind(|its| its.life == write.life && its.at < write.at).map(|its| its.at);
+            let is_first = own().any(|its| its.may_be_first && Some(its.at) > written);
+            let is_first = is_first || !known.has_keys_of(write.before.of(known));
             let by_status = is_first && settled.is_none_or(|it| it == change.since);
             let is_known = || own().any(|its| is_at(its, change.since)) || by_status || before == Some(change.since);
             // A missing source may have the hash of other keys.

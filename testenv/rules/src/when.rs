@@ -186,7 +186,9 @@ pub fn a_request_is_handled_once(account: &Account<'_>) -> Result<(), String> {
 /// A restart begins, is superseded or ends once the last content that no restart has begun for has been there for the quiet
 /// period, or ten periods after the first of many changes.
 pub fn other_content_counts_after_its_quiet_period(account: &Account<'_>) -> Result<(), String> {
-    let counts = |write: &&&Write| write.start().is_some() || write.result().is_some() || write.settles();
+    // What the spec no longer names needs no quiet period.
+    let is_over = |write: &Write| (write.result().is_some() || write.settles()) && !write.leaves_some_out();
+    let counts = |write: &&&Write| write.start().is_some() || is_over(write);
     for write in account.writes.iter().filter(counts) {
         let quiet = Duration::from_secs(write.spec.quiet_period_seconds.unwrap_or(3).into());
         let last = if quiet.is_zero() { None } else { write.unmarked_at() };
