@@ -167,7 +167,7 @@ fn no_hash_is_recorded_while_an_old_pod_is_alive(ledger: &Ledger, book: &Book) -
         };
         let owed = |pod: &&usize| completed.owes(ledger, book, write, **pod) == Owed::Replacement;
         if let Some(pod) = write.alive.iter().find(owed) {
-            return Err(format!("at {:?} {:?} was alive", write.at, ledger.pods[*pod]));
+            return Err(format!("at {:?} {:?} was alive: {:?}", write.at, ledger.pods[*pod], write.before));
         }
     }
     Ok(())
