@@ -112,8 +112,7 @@ fn came_and_went(
     let is_first_look = read.is_first_of(part) && !ledger.is_forgetful(read.life, read.at);
     let settled = write.before.settled_at.max(before).filter(|_| is_first_look);
     let since = settled.map_or(change.since, |settled| settled.min(change.since));
-    let end = Moment { step: u64::MAX, ms: u64::MAX };
-    (!ledger.pods[pod].may_have_read(since.minus(A_SECOND), end)).then_some(Exception::ReadLateAndWent)
+    (!ledger.pods[pod].may_have_read(since.minus(A_SECOND), gone)).then_some(Exception::ReadLateAndWent)
 }
 
 /// Returns the entry for the last reading of a content before it went, with the write that appended it.

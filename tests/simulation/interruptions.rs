@@ -36,8 +36,10 @@ pub(crate) fn a_restart_begins_once_its_content_has_been_quiet(ledger: &Ledger, 
             continue;
         }
         let its = book.readings.iter().filter(|reading| reading.seconds().any(|at| at == read));
-        let Some(came) = its.map(Reading::first_at).filter(|at| at.second() == read).min() else { continue };
-        let rested = Duration::from_millis(write.at.ms.saturating_sub(came.ms)).saturating_add(ledger.skew);
+        // The task may have read another source before.
+        let began = u64::try_from(read.as_second()).unwrap_or(0) * 1000;
+        let Some(came) = its.map(|reading| reading.first_at().ms.max(began)).min() else { continue };
+        let rested = Duration::from_millis(write.at.ms.saturating_sub(came)).saturating_add(ledger.skew);
         if rested < quiet {
             return Err(format!("at {:?} after {rested:?}: {:?}, then {:?}", write.at, write.before, write.after));
         }
