@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use configmonitor_operator::kube::ServerTime;
-use simulated_cluster::ledger::{Book, Deletion, End, Grounds, Ledger, Reading};
+use simulated_cluster::ledger::{Book, Deletion, End, Grounds, Ledger};
 use simulated_cluster::network::Process::First;
 use simulated_cluster::network::{Fate, RequestKind};
 use simulated_cluster::state::Pace;
