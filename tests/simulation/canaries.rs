@@ -3,8 +3,9 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use rules::status::{Change, Restart};
-use rules::{A_SECOND, Moment};
+use configmonitor_operator::monitor::spec::Spec;
+use rules::Moment;
+use rules::status::{Restart, Status};
 use simulated_cluster::ledger::{Book, Deletion, Grounds, Knower, Ledger, Nature, PodRecord, SKEW, Write};
 use simulated_cluster::store::Selection;
 
@@ -19,11 +20,11 @@ pub(crate) fn canaries_pass_if_they_stay_available(ledger: &Ledger, book: &Book)
     let is_known = |write: &&Write| !write.by_times && !ledger.restored.iter().any(|restored| *restored < write.at);
     for write in book.writes.iter().filter(is_known) {
         let Some(begun) = write.after.begun().filter(|begun| has_passed(begun)) else { continue };
-        if write.before.begun().is_some_and(|before| has_passed(before) && before.which() == begun.which()) {
+        if write.before.begun().is_some_and(has_passed) && write.before.which() == write.after.which() {
             continue;
         }
-        let Some(list) = begun.last_list().and_then(|version| ledger.list(version)) else { continue };
-        let start = book.start_of(begun);
+        let Some(list) = ledger.began_with(&write.after) else { continue };
+        let start = book.start_of(&write.after);
         let began = start.map_or(list, |its| its.listed.max(its.shared).unwrap_or(list));
         let listed = write.listed.max(write.shared);
         let knower = Knower { life: write.life, actor: None, book, start, listed };
@@ -33,9 +34,9 @@ pub(crate) fn canaries_pass_if_they_stay_available(ledger: &Ledger, book: &Book)
         // A kubelet sets the time at which a pod becomes available.
         let bake = Duration::from_secs(bake).saturating_sub(ledger.skew);
         // An interruption does not count.
-        let goes_on =
-            |its: &&Write| its.at < write.at && its.goes_on().is_some_and(|(on, _)| on.which() == begun.which());
-        let gone_on = book.writes.iter().rfind(goes_on).map_or(0, |its| its.at.ms);
+        let quiet = Duration::from_secs(write.spec.quiet_period_seconds.unwrap_or(0).into());
+        let gone_on = write.after.quiet_until(quiet).map_or(0, |until| until.minus(ledger.skew).as_second());
+        let gone_on = u64::try_from(gone_on).unwrap_or(0) * 1000;
         if !ledger
             .moments(from.unwrap_or(list), write.at)
             .chain(write.shared)
@@ -77,7 +78,7 @@ fn is_baked(
     let managed = || ledger.pods.iter().filter(|pod| pod.nature == Nature::Managed);
     let is_old = |pod: &&PodRecord| {
         let was_there = pod.born < list && pod.gone.is_none_or(|gone| gone > list);
-        was_there && selection.matches(pod.labels_at(list)) && is_replaced(ledger, pod, begun)
+        was_there && selection.matches(pod.labels_at(list)) && is_replaced(ledger, pod, &write.after, &write.spec)
     };
     // A pod that has lost its labels since the list is not part of the restart.
     let is_left =
@@ -86,7 +87,8 @@ fn is_baked(
     let has_gone = |pod: &&PodRecord| pod.ended.is_some_and(|ended| ended <= at) || !pod.was_selected(&write.spec, at);
     let (old, gone) = (managed().filter(is_old).count(), managed().filter(is_old).filter(has_gone).count());
     let proves = |pod: &PodRecord| {
-        has_to_prove(pod, begun) && owners.contains(&pod.place.0) && pod.was_selected(&write.spec, at)
+        let is_stale = || ledger.is_stale((&write.after, &write.spec), pod, (false, at));
+        has_to_prove(pod, begun) && owners.contains(&pod.place.0) && pod.was_selected(&write.spec, at) && !is_stale()
     };
     let all = || ledger.pods.iter().enumerate().filter(|(_, pod)| pod.nature == Nature::Managed);
     let mut new = all().filter(|(_, pod)| {
@@ -121,26 +123,11 @@ fn is_baked(
         })
 }
 
-/// Returns whether the restart replaces a pod that is in its lists. A revert spares what was there before the content
-/// left.
-pub(crate) fn is_replaced(ledger: &Ledger, pod: &PodRecord, begun: &Restart) -> bool {
-    let selection = Selection::parse(begun.pod_selector.as_deref());
-    let list = |version: &Option<String>| ledger.list(version.as_ref()?);
-    // A pod shows only when its container last started, which may be after that list.
-    let start = ledger.books.iter().find_map(|book| book.start_of(begun));
-    let planned = start.and_then(|start| start.listed.max(start.shared));
-    let is_spared = |change: &Change| {
-        let lists = list(&change.since_pods_resource_version).zip(list(&change.pods_resource_version));
-        change.revert
-            && lists.is_some_and(|(since, last)| {
-                pod.born < since
-                    && selection.matches(pod.labels_at(since))
-                    && !pod.may_have_read(change.since.minus(A_SECOND), planned.unwrap_or(last))
-            })
-    };
-    let mut meant = begun.clone();
-    meant.changes.retain(|change| !is_spared(change));
-    ledger.is_meant(pod, &meant, |_| true)
+/// Returns whether the restart that is under way in a status replaces a pod, as it was planned.
+pub(crate) fn is_replaced(ledger: &Ledger, pod: &PodRecord, status: &Status, spec: &Spec) -> bool {
+    let start = ledger.books.iter().find_map(|book| book.start_of(status));
+    let planned = start.and_then(|start| start.listed.max(start.shared)).or_else(|| ledger.began_with(status));
+    planned.is_some_and(|planned| ledger.is_stale((status, spec), pod, (false, planned)))
 }
 
 /// Returns whether a pod was created after the restart began, within the clock skew.
@@ -156,12 +143,11 @@ pub(crate) fn the_canaries_go_first(ledger: &Ledger, deletion: &Deletion, ground
     let canary = begun.canary.as_ref().filter(|canary| canary.state != "Passed" && grounds.seen.spec.canary.is_some());
     // If the API server has forgotten the list of the restart, nobody knows which pods went first (exception 7).
     let Some(canary) = canary.filter(|_| !grounds.by_times) else { return true };
-    let Some(list) = begun.last_list().and_then(|version| ledger.list(version)) else { return true };
+    let Grounds { seen, .. } = grounds;
+    let Some(list) = ledger.began_with(&seen.status) else { return true };
     let listed = grounds.lists.iter().map(|(at, _)| *at).max();
     let is_of_it = |other: &&Deletion| {
-        let is_same = |its: &Grounds| {
-            its.book == grounds.book && its.seen.status.begun().is_some_and(|other| other.which() == begun.which())
-        };
+        let is_same = |its: &Grounds| its.book == grounds.book && its.seen.status.which() == seen.status.which();
         let is_known = other.life == deletion.life || Some(other.at) < listed;
         // A process without that list may have deleted a pod that the restart had created (exception 7).
         let is_old = ledger.pods[other.pod].born < list;
@@ -175,10 +161,13 @@ pub(crate) fn the_canaries_go_first(ledger: &Ledger, deletion: &Deletion, ground
     let managed = || ledger.pods.iter().filter(|pod| pod.nature == Nature::Managed);
     let is_there = |pod: &&PodRecord, at: Moment| pod.born < at && pod.ended.is_none_or(|ended| ended > at);
     let is_old = |pod: &&PodRecord| {
-        is_there(pod, list) && selection.matches(pod.labels_at(list)) && is_replaced(ledger, pod, begun)
+        is_there(pod, list)
+            && selection.matches(pod.labels_at(list))
+            && is_replaced(ledger, pod, &seen.status, &seen.spec)
     };
     // Pods that others replaced before the list with which the restart began are not part of it.
-    let begins = ledger.books[grounds.book].writes.iter().rfind(|write| write.at < deletion.at && write.begins());
+    let begins =
+        ledger.books[grounds.book].writes.iter().rfind(|write| write.at < deletion.at && write.start().is_some());
     let began = begins.and_then(|write| write.listed);
     let is_left = |pod: &&PodRecord| pod.ended.is_none_or(|ended| Some(ended) > began);
     let owners: BTreeSet<usize> = managed().filter(is_old).filter(is_left).map(|pod| pod.place.0).collect();

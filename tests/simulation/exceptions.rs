@@ -1,10 +1,9 @@
-//! Why a pod may run with outdated content: the numbered exceptions of docs/guarantees.md. Each is found in the facts. The
-//! operator's own view serves only for the time since which the ConfigMonitor was settled.
+//! Why a pod may run with outdated content: the numbered exceptions of docs/guarantees.md. Each is found in the facts. Only the
+//! time of a change is what the operator has written, which a rule of its own judges.
 
-use std::time::Duration;
+use std::cmp::Reverse;
 
-use configmonitor_operator::kube::ServerTime;
-use rules::status::Status;
+use rules::status::{Change, Status};
 use rules::{A_SECOND, Moment};
 use simulated_cluster::content::{Content, Data, KEYS, Source, discovers};
 use simulated_cluster::ledger::{Book, Ledger, Owed, Reading, Write};
@@ -12,13 +11,8 @@ use simulated_cluster::ledger::{Book, Ledger, Owed, Reading, Write};
 /// A numbered exception.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Exception {
-    /// 1: content that came and went before it was read.
+    /// 1: content that came and went before it was read and written down.
     CameAndWentUnread,
-    /// 1: content that came and went, because the process that read it crashed or failed before it could write that
-    /// down. Not while a restart is interrupted.
-    CameAndWentUnnoted,
-    /// 1: content that came and went within its quiet period.
-    CameAndWentInQuietPeriod,
     /// 8: content that was read late, and left while its restart was pending or under way. Pods created with that
     /// content before the reading count as older pods.
     ReadLateAndWent,
@@ -40,7 +34,7 @@ pub(crate) fn excuse(ledger: &Ledger, book: &Book, source: Source, now: Content,
     let (read_at, content) = ledger.first_content(source, pod)?;
     let restarts = book.writes.iter().filter(|write| write.at > read_at);
     let owed: Vec<Owed> =
-        restarts.filter_map(|write| Some(write.completes(ledger, book)?.owes(ledger, book, write, pod))).collect();
+        restarts.filter_map(|write| Some(write.completes(ledger)?.owes(ledger, book, write, pod))).collect();
     if owed.contains(&Owed::Replacement) {
         return None;
     }
@@ -69,8 +63,7 @@ pub(crate) fn excuse(ledger: &Ledger, book: &Book, source: Source, now: Content,
         if read.is_some_and(|read| read_at < read) {
             return Some(why_baseline(book, baseline));
         }
-        let [now, content] = [now, content].map(|content| source.of_part(part, content));
-        came_and_went(ledger, book, part, now?, pod, read_at, content?)
+        came_and_went(ledger, book, part, pod, read_at, source.of_part(part, content)?)
     });
     let is_slow = ledger.pods[pod].is_slow(read_at).then_some(Exception::SlowNode);
     excuses.collect::<Option<Vec<_>>>().map_or(is_slow, |excuses| excuses.first().copied())
@@ -92,129 +85,51 @@ fn why_baseline(book: &Book, baseline: &Write) -> Exception {
     }
 }
 
-/// Returns the exception for a pod that was created with content that came after the recorded one and was reverted.
+/// Returns the exception for a pod that was created with content that came and went.
 fn came_and_went(
     ledger: &Ledger,
     book: &Book,
     part: Source,
-    now: Data,
     pod: usize,
     born: Moment,
     content: Data,
 ) -> Option<Exception> {
     let gone = ledger.lasts_until(part, born, part.known(|_| Some(content))?)?;
-    // A reading may combine an answer about another ConfigMap with what was there before.
-    let meanwhile =
-        |reading: &&Reading| reading.of_part(part) == Some(content) && reading.at > born && reading.at < gone;
-    let until = book.kept(part).find(meanwhile).map_or(born, |read| read.at);
-    let mut known: Vec<&Reading> = book.kept(part).filter(|reading| reading.at <= until).collect();
-    // The answers about two ConfigMaps may come in another order than they were given.
-    known.sort_by_key(|reading| reading.recorded);
-    // If the current content was read only later, the restart for it owed the pod a replacement.
-    let is_now = |reading: &Reading| reading.of_part(part) == Some(now);
-    let Some(last) = known.iter().rposition(|reading| is_now(reading)) else {
-        // The process still goes by what it read before a restore.
-        let is_undone = book.readings.iter().any(|reading| reading.at <= until && is_now(reading));
-        let was_read = book.readings.iter().any(|reading| meanwhile(&reading));
-        return (is_undone && !was_read).then_some(Exception::CameAndWentUnread);
+    let is_it = |reading: &Reading| reading.of_part(part) == Some(content) && reading.at < gone;
+    let last = book.kept(part).rfind(|reading| reading.at < gone);
+    let Some(read) = last.filter(|reading| is_it(reading)) else {
+        // What a task has read is in the next status that it writes.
+        let ignores = |write: &Write| write.goes_by(book, part).is_some_and(|its| its.at > born && is_it(its));
+        // Of two tasks, nobody knows here which one has read what.
+        let writes = book.writes.iter().filter(|write| write.undone.is_none() && ledger.books.len() == 1);
+        let is_ignored = writes.into_iter().any(ignores);
+        return (!is_ignored).then_some(Exception::CameAndWentUnread);
     };
-    let Some(left) = known[last + 1..].iter().find(|reading| !reading.is_outdone_by(known[last])) else {
-        let was_read = book.readings.iter().any(|reading| meanwhile(&reading));
-        // Whatever was not written down in an interruption, the restart has ended with it, unless a restore has undone
-        // what was written.
-        let last = book.writes.iter().rfind(|write| write.at < gone).filter(|write| write.undone.is_none());
-        let is_interrupted = last.is_some_and(|write| write.after.interrupted().is_some());
-        return match was_read {
-            true => (!is_interrupted).then_some(Exception::CameAndWentUnnoted),
-            false => Some(Exception::CameAndWentUnread),
-        };
-    };
-    // Of two answers the second one may have been received first, and been combined with what was there before. Another
-    // process may have read the content that came back before the first one had written down what it had read.
-    let is_of_another = |reading: &Reading| reading.life != left.life && reading.at > left.at;
-    let is_later =
-        |reading: &&Reading| reading.at > until && (reading.recorded > left.recorded || is_of_another(reading));
-    let back = book.kept(part).filter(is_later).find(|reading| reading.of_part(part) == Some(now))?;
-    // `an_interrupted_restart_goes_on_in_time` judges whether the content was back in time.
-    // Another source may come back only later.
-    let writes = book.writes.iter().skip_while(|write| Some(write.at) != back.recorded);
-    let is_interrupted = |write: &&Write| write.before.interrupted().is_some();
-    let ended = writes.take_while(is_interrupted).find(|write| write.after.interrupted().is_none());
-    let never_at_rest = match ended {
-        Some(ended) => ended.goes_on().is_some(),
-        None => never_at_rest(ledger, book, part, left, back),
-    };
-    if never_at_rest {
-        return Some(Exception::CameAndWentInQuietPeriod);
-    }
+    let (write, change) = noted(ledger, book, part, read, gone)?;
+    let known = write.before.sources.iter().find(|known| known.name == part.name());
+    let before = known.and_then(|known| known.changes.last()).map(|before| before.observed_at);
     // After a panic nobody may know whose first look it was.
-    let is_first_look = left.is_first_of(part) && !ledger.is_forgetful(left.life, left.at);
-    let read = if is_first_look { may_have_left(book, left, true) } else { left.last_at().second() };
-    let before = read.minus(A_SECOND).plus(ledger.skew);
-    (born.second() < before && !ledger.pods[pod].may_have_read(before, back.at)).then_some(Exception::ReadLateAndWent)
+    let is_first_look = read.is_first_of(part) && !ledger.is_forgetful(read.life, read.at);
+    let settled = write.before.settled_at.max(before).filter(|_| is_first_look);
+    let since = settled.map_or(change.since, |settled| settled.min(change.since));
+    (!ledger.pods[pod].may_have_read(since.minus(A_SECOND), gone)).then_some(Exception::ReadLateAndWent)
 }
 
-/// Returns when the content of this reading may have come at the earliest. For a process that has just started, the
-/// condition `Reconciling` shows since when the ConfigMonitor was settled.
-pub(crate) fn may_have_left(book: &Book, left: &Reading, is_first_look: bool) -> ServerTime {
-    let written = book.writes.iter().rfind(|write| write.at < left.at).filter(|_| is_first_look);
-    let conditions = written.into_iter().flat_map(|write| &write.after.conditions);
-    let settled = conditions.filter(|condition| condition.r#type == "Reconciling");
-    settled.map(|condition| condition.last_transition_time).chain([left.at.second()]).min().unwrap()
-}
-
-/// Returns whether from one reading to the other no content of this source lasted for the quiet period, which begins when a
-/// reading is written down. A process that has just started goes by the times of two answers.
-fn never_at_rest(ledger: &Ledger, book: &Book, part: Source, from: &Reading, to: &Reading) -> bool {
-    let quiet = book.specs_between(from.at, to.at).filter_map(|spec| spec.quiet_period_seconds).max().unwrap_or(0);
-    let quiet = Duration::from_secs(quiet.into());
-    let between = book.kept_or_first(part).filter(|reading| reading.at >= from.at && reading.at <= to.at);
-    let mut last: Option<(Moment, Option<Data>)> = None;
-    let mut began = from.recorded;
-    // The time in the status, from which another process counts, is a whole second.
-    let is_resumed = |reading: &Reading| reading.may_be_first && reading.life != from.life;
-    let mut resumed = false;
-    // When other content was first read that could not be written down.
-    let mut interrupted: Option<Moment> = None;
-    for reading in between {
-        let is_lost = reading.recorded.is_none() && !reading.is_first();
-        let content = reading.of_part(part);
-        let is_same = last.is_some_and(|(_, before)| before == content);
-        // Another process does not know that reading.
-        if is_lost && (is_same || reading.life != to.life) {
-            continue;
-        }
-        // Another keeper may have read it before, and the content had left then.
-        let at = reading.first_at().min(reading.at);
-        let at = reading.tried.map_or(at, |tried| tried.min(at));
-        let since = |before: Moment| Duration::from_millis(at.ms.saturating_sub(before.ms));
-        let room = if is_lost || reading.may_be_first { ledger.skew } else { Duration::ZERO };
-        let room = if resumed { room + 2 * A_SECOND } else { room };
-        resumed |= is_resumed(reading);
-        let rested = last.is_some_and(|(recorded, _)| since(recorded) >= quiet + room);
-        if interrupted.is_none() && (rested || began.is_some_and(|began| since(began) >= quiet * 10)) {
-            return false;
-        }
-        if interrupted.is_some_and(|interrupted| since(interrupted) >= quiet) {
-            began = Some(reading.recorded.unwrap_or(at));
-        }
-        if is_lost {
-            interrupted.get_or_insert(at);
-            continue;
-        }
-        let goes_on = interrupted.take().is_none();
-        let recorded = reading.recorded.unwrap_or(reading.at);
-        // An answer about another ConfigMap was combined with what was there before.
-        if last.is_some_and(|(before, _)| recorded < before) {
-            continue;
-        }
-        if reading.may_be_first {
-            // A process that has just started begins the quiet period again.
-            began = Some(recorded);
-        }
-        if !goes_on || last.is_none_or(|(_, before)| before != content) {
-            last = Some((recorded, content));
-        }
-    }
-    true
+/// Returns the entry for the last reading of a content before it went, with the write that appended it.
+fn noted<'a>(
+    ledger: &Ledger,
+    book: &'a Book,
+    part: Source,
+    reading: &Reading,
+    gone: Moment,
+) -> Option<(&'a Write, &'a Change)> {
+    let of_write = |write: &'a Write| {
+        let its = write.after.sources.iter().filter(|known| known.name == part.name());
+        its.flat_map(|known| &known.changes).map(move |change| (write, change))
+    };
+    let is_it = |(_, change): &(&Write, &Change)| {
+        reading.has_hash(part.name(), &change.hash) && change.observed_at <= gone.second().plus(ledger.skew)
+    };
+    let entries = book.writes.iter().flat_map(of_write).filter(is_it);
+    entries.max_by_key(|(write, change)| (change.observed_at, Reverse(write.at)))
 }

@@ -2,10 +2,8 @@
 
 use std::time::Duration;
 
-use rules::A_SECOND;
-use rules::status::Restart;
-use simulated_cluster::content::hash;
-use simulated_cluster::ledger::{Book, Deletion, End, Grounds, Ledger, Reading, Write};
+use configmonitor_operator::kube::ServerTime;
+use simulated_cluster::ledger::{Book, Deletion, End, Grounds, Ledger};
 use simulated_cluster::network::Process::First;
 use simulated_cluster::network::{Fate, RequestKind};
 use simulated_cluster::state::Pace;
@@ -13,55 +11,40 @@ use simulated_cluster::state::Pace;
 use crate::examples::{EDIT, FROZEN, SETTINGS, play_well, spec, story};
 use crate::player::Played;
 use crate::story::Move::{
-    self, DeleteConfigMap, Edit as EditContent, EditLabels, KillPod, NewPodsStayUnready, Request, Start, Stop, Wait,
+    self, Edit as EditContent, EditLabels, KillPod, NewPodsStayUnready, Request, Start, Stop, Wait,
 };
 use crate::story::{Edit, PodCount, Story};
 
-/// An interrupted restart goes on only if its content came back before `interruptedAt` and the quiet period.
-pub(crate) fn an_interrupted_restart_goes_on_in_time(ledger: &Ledger, book: &Book) -> Result<(), String> {
-    for write in book.writes.iter().filter(|write| write.goes_on().is_some()) {
-        let Some((restart, _)) = write.before.interrupted() else { continue };
+/// A process deletes pods only for the last contents that it has read, which have been there for the quiet period.
+pub(crate) fn nothing_is_deleted_for_other_content(ledger: &Ledger, deletion: &Deletion, grounds: &Grounds) -> bool {
+    let Grounds { seen, has_read_other, .. } = grounds;
+    let quiet = Duration::from_secs(seen.spec.quiet_period_seconds.unwrap_or(0).into());
+    let is_quiet = |until: ServerTime| until <= deletion.at.second().plus(ledger.skew);
+    let may_be_undone = !ledger.restored.is_empty() || ledger.is_forgetful(deletion.life, deletion.at);
+    seen.status.is_on_target()
+        && seen.status.quiet_until(quiet).is_none_or(is_quiet)
+        && (!has_read_other || may_be_undone)
+}
+
+/// The status says only in which second content was read. The quiet period begins with that answer.
+pub(crate) fn a_restart_begins_once_its_content_has_been_quiet(ledger: &Ledger, book: &Book) -> Result<(), String> {
+    for write in book.writes.iter().filter(|write| write.start().is_some()) {
         let quiet = Duration::from_secs(write.spec.quiet_period_seconds.unwrap_or(0).into());
-        // The content of an edited source is a baseline (exception 3).
-        let is_same_source = write.before.watched() == write.after.watched();
-        if is_same_source && !came_back(ledger, book, write, restart, quiet) {
-            return Err(format!("at {:?} it was not back in time: {restart:?}", write.at));
+        let Some(read) = write.unmarked_at().filter(|_| !quiet.is_zero()) else { continue };
+        if write.before.limited(read.plus(quiet), quiet) < read.plus(quiet) {
+            // Content has changed for ten periods.
+            continue;
+        }
+        let its = book.readings.iter().filter(|reading| reading.seconds().any(|at| at == read));
+        // The task may have read another source before.
+        let began = u64::try_from(read.as_second()).unwrap_or(0) * 1000;
+        let Some(came) = its.map(|reading| reading.first_at().ms.max(began)).min() else { continue };
+        let rested = Duration::from_millis(write.at.ms.saturating_sub(came)).saturating_add(ledger.skew);
+        if rested < quiet {
+            return Err(format!("at {:?} after {rested:?}: {:?}, then {:?}", write.at, write.before, write.after));
         }
     }
     Ok(())
-}
-
-/// Returns whether a process had read the content of a restart in time: by the time in the status, or, if it has read
-/// the other content itself, by its own clock. The process may read the content again before it can write that.
-fn came_back(ledger: &Ledger, book: &Book, write: &Write, restart: &Restart, quiet: Duration) -> bool {
-    let Some(at) = restart.interrupted_at else { return false };
-    let due = at.plus(quiet + ledger.skew);
-    let known = || book.readings.iter().filter(|reading| reading.life == write.life && reading.at < write.at);
-    let is_own = |reading: &Reading| hash(reading.content) == restart.config_hash();
-    let in_time = |reading: &Reading| {
-        let mut others = known().filter(|other| !is_own(other) && other.at < reading.at);
-        let last = |other: &Reading| other.last_at().max(other.recorded.unwrap_or(other.at));
-        let since = |other: &Reading| Duration::from_millis(reading.first_at().ms.saturating_sub(last(other).ms));
-        others.any(|other| since(other) < quiet + ledger.skew) || reading.seconds().any(|its| its < due)
-    };
-    // Another keeper may have read newer content of another source. The versions in the status say what this one knew.
-    let named = known().filter(|reading| is_own(reading));
-    let named = named.rev().find(|reading| Some(&reading.version) == write.after.source_version().as_ref());
-    let is_part_back = |reading: &Reading| {
-        let (Some(own), Some(before)) = (named, known().rfind(|before| before.at < reading.at)) else { return false };
-        let is_own = |reading: &Reading, part| reading.of_part(part) == own.of_part(part);
-        reading.source.parts().any(|part| is_own(reading, part) && !is_own(before, part))
-    };
-    // A source that is missing once more has no other version.
-    let is_late = |reading: &Reading| {
-        let mut read = reading.seconds().chain([reading.last_at().second()]);
-        read.any(|second| second.plus(A_SECOND + ledger.skew) >= at)
-    };
-    known().any(|reading| (is_own(reading) || is_part_back(reading)) && is_late(reading) && in_time(reading))
-}
-
-pub(crate) fn nothing_is_deleted_during_an_interruption(_: &Ledger, _: &Deletion, grounds: &Grounds) -> bool {
-    grounds.seen.status.interrupted().is_none()
 }
 
 /// With a quiet period of 3 s: one pod has been deleted for `b`, and its successor is unready.
@@ -77,18 +60,24 @@ fn interrupted(moves: &[Move]) -> Played {
 
 /// Returns how many milliseconds after the first move of the interruption the restart has ended.
 fn ended_after(Played { ledger, moves, .. }: &Played) -> Vec<u64> {
-    let ended = ledger.books[0].writes.iter().filter(|write| write.supersedes().is_some());
+    let ended = ledger.books[0].writes.iter().filter(|write| write.supersedes());
     ended.map(|write| write.at.ms - moves[HALTED.len()].0).collect()
 }
 
-/// Rule 2, in the middle of a restart: the content changes and is reverted within one quiet period, and the pods that
-/// the restart created stay.
+/// Rule 2, in the middle of a restart: the content changes and is reverted within one quiet period, no pod has read the other
+/// one, and the pods that the restart created stay. A new process that finds the other one does not know when it came
+/// (exception 7).
 #[test]
 fn a_restart_goes_on_when_content_comes_back_within_its_quiet_period() {
     let further = [Wait(2000), EditContent(SETTINGS, 'd'), Wait(2000)];
-    for meanwhile in [&[Wait(1000)][..], &[Stop(First), Start(First), Wait(1200)], &further] {
+    let resumed = [Stop(First), Start(First), Wait(1200)];
+    for (meanwhile, again) in [(&[Wait(1000)][..], 0), (&resumed, 1), (&further, 0)] {
         let played = interrupted(&[&[OTHER], meanwhile, &[EDIT, Wait(8000)]].concat());
-        assert_eq!((played.ledger.deletions.len(), ended_after(&played).len()), (5, 0), "each pod is deleted once");
+        assert_eq!(
+            (played.ledger.deletions.len(), ended_after(&played).len()),
+            (5 + again, 0),
+            "each pod is deleted once"
+        );
     }
 }
 
@@ -114,25 +103,9 @@ fn a_restart_that_goes_on_after_its_last_wave_watches_its_pods_again() {
 
 /// Whatever else holds a restart.
 #[test]
-fn an_interruption_ends_with_its_quiet_period_under_suspend_outside_windows_and_without_the_source() {
-    let frozen = [spec(FROZEN), OTHER, Wait(10_000)];
-    let suspended = [spec(Edit::Suspend(true)), OTHER, Wait(10_000)];
-    let missing = [OTHER, Wait(1000), DeleteConfigMap(SETTINGS), Wait(10_000)];
-    for held in [&frozen[..], &suspended, &missing] {
-        let played = interrupted(held);
-        let ended = ended_after(&played);
-        assert!(ended.len() == 1 && (3000..3200).contains(&ended[0]), "{ended:?} ms: {held:?}");
-    }
-}
-
-/// Nothing is read while the spec is invalid, so the pod may have been created with any content.
-#[test]
-fn pods_that_are_created_while_the_spec_is_invalid_in_an_interruption_are_restarted() {
-    let unread = [EditContent(SETTINGS, 'd'), KillPod(3), Wait(100), OTHER, Wait(5000)];
-    let invalid = [&[spec(Edit::Invalidate(true)), Wait(100)], &unread[..], &[spec(Edit::Invalidate(false))]].concat();
-    let played = interrupted(&[&[OTHER, Wait(500)], &invalid[..], &[Wait(20_000)]].concat());
-    let born = played.ledger.pods.iter().position(|pod| pod.born.ms > played.moves[HALTED.len() + 3].0);
-    assert!(played.ledger.deletions.iter().any(|deletion| Some(deletion.pod) == born), "{born:?}");
+fn an_interruption_ends_with_its_quiet_period_outside_windows() {
+    let ended = ended_after(&interrupted(&[spec(FROZEN), OTHER, Wait(10_000)]));
+    assert!(ended.len() == 1 && (3000..3200).contains(&ended[0]), "{ended:?} ms");
 }
 
 /// A restart has its own list, which was made right after the first reading of its content.
@@ -144,13 +117,13 @@ fn pods_that_are_created_in_an_interruption_have_its_content() {
     assert!(played.ledger.deletions.iter().all(|deletion| Some(deletion.pod) != born), "{born:?}");
 }
 
-/// The deadline passes between two passes that are due every 10 s.
+/// It ends a quiet period after the content is back. The deadline passes between two passes that are due every 10 s.
 #[test]
 fn an_interruption_does_not_count_towards_the_progress_deadline() {
     let there_and_back = [spec(Edit::Deadline(15)), OTHER, Wait(2500), EDIT, Wait(30_000)];
     let Played { ledger, moves, .. } = interrupted(&there_and_back);
     let stalled = ledger.books[0].writes.iter().find(|write| write.comes_to("ProgressDeadlineExceeded"));
-    let after = stalled.map(|write| write.at.ms - moves[HALTED.len() + 3].0);
+    let after = stalled.map(|write| write.at.ms - moves[HALTED.len() + 3].0 - 3000);
     assert!(
         after.is_some_and(|after| (15_000..17_000).contains(&after)),
         "{after:?} ms after the end of the interruption"

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use rules::Moment;
-use rules::status::Restart;
+use rules::status::{Restart, Status};
 use simulated_cluster::ledger::{Deletion, Grounds, Knower, Ledger, Nature, PodRecord, Write};
 
 use crate::canaries::{has_passed, is_replaced};
@@ -23,14 +23,14 @@ use simulated_cluster::state::Pace;
 pub(crate) fn the_last_pods_go_last(ledger: &Ledger, deletion: &Deletion, grounds: &Grounds) -> bool {
     let pod = &ledger.pods[deletion.pod];
     let (Some(begun), Some(last)) = (grounds.seen.status.begun(), &grounds.seen.spec.restart_last) else { return true };
-    let has_reverted = begun.changes.iter().any(|change| change.revert);
+    let has_reverted = grounds.seen.status.has_reverted();
     // A pod that a restore brings back is a new record here, and the same pod for the operator (exception 7).
     if grounds.by_times || pod.was_handed_over(deletion.at) || !ledger.restored.is_empty() {
         return true;
     }
     let is_last = |pod: &PodRecord, at| last.matches(pod.labels_at(at));
     grounds.lists.iter().any(|(at, pods)| {
-        if pod.ready.since(*at).is_none() && may_be_overdue(ledger, *at, (grounds, begun)) {
+        if pod.ready.since(*at).is_none() && may_be_overdue(ledger, *at, grounds) {
             return true;
         }
         let was_last = is_last(pod, *at);
@@ -49,15 +49,15 @@ pub(crate) fn the_last_pods_go_last(ledger: &Ledger, deletion: &Deletion, ground
 
 /// Returns whether the progress deadline may have passed at this list: for so long the restart has deleted nothing, and its
 /// canaries have not passed.
-fn may_be_overdue(ledger: &Ledger, at: Moment, (grounds, begun): (&Grounds, &Restart)) -> bool {
+fn may_be_overdue(ledger: &Ledger, at: Moment, grounds: &Grounds) -> bool {
     let Grounds { seen, book, .. } = grounds;
-    let is_it = |other: Option<&Restart>| other.is_some_and(|other| other.which() == begun.which());
+    let is_it = |other: &Status| other.which() == seen.status.which();
     let is_of_it = |other: &&Deletion| {
         let mut its = other.grounds.iter().filter(|its| its.book == *book);
-        other.at < at && its.any(|its| is_it(its.seen.status.begun()))
+        other.at < at && its.any(|its| is_it(&its.seen.status))
     };
-    let start = ledger.books[*book].start_of(begun).map(|start| start.at);
-    let passes = |write: &&Write| write.at < at && is_it(write.after.begun().filter(|it| has_passed(it)));
+    let start = ledger.books[*book].start_of(&seen.status).map(|start| start.at);
+    let passes = |write: &&Write| write.at < at && is_it(&write.after) && write.after.begun().is_some_and(has_passed);
     let passed = ledger.books[*book].writes.iter().find(passes).map(|write| write.at);
     let last = ledger.deletions.iter().filter(is_of_it).map(|other| other.at).max().max(start).max(passed);
     let deadline = u64::from(seen.spec.progress_deadline_seconds.unwrap_or(600)) * 1000;
@@ -75,8 +75,8 @@ fn may_go_last(
 ) -> bool {
     let Grounds { seen, book, desired, .. } = grounds;
     let (spec, book) = (&seen.spec, &ledger.books[*book]);
-    let Some(start) = book.start_of(begun) else { return true };
-    let first = begun.lists().filter_map(|version| ledger.list(version)).min().unwrap_or(start.at);
+    let Some(start) = book.start_of(&seen.status) else { return true };
+    let first = seen.status.lists().filter_map(|version| ledger.list(version)).min().unwrap_or(start.at);
     let mut specs = book.specs_between(first.min(start.at), deletion.at);
     if specs.any(|its| {
         let is_selecting = (&its.pod_selector, &its.pod_selector_expressions);
@@ -89,7 +89,7 @@ fn may_go_last(
     }
     let was_selected = |pod: &PodRecord| pod.labels.iter().all(|(since, _)| pod.was_selected(spec, *since));
     let is_old = |pod: &PodRecord| {
-        let is_part = was_selected(pod) && pod.is_restartable(spec) && is_replaced(ledger, pod, begun);
+        let is_part = was_selected(pod) && pod.is_restartable(spec) && is_replaced(ledger, pod, &seen.status, spec);
         is_part && pod.gone.is_none_or(|gone| gone > start.at)
     };
     let is_proving = spec.canary.is_some() && begun.canary.is_some() && !has_passed(begun);

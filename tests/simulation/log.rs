@@ -88,7 +88,10 @@ fn a_restart_is_logged_from_the_edit_to_its_end() {
 #[test]
 fn a_revert_and_an_edit_of_the_source_are_logged() {
     let quiet = spec(EditSpec::QuietPeriod(3));
-    assert_eq!(lines(&[quiet, EDIT, Wait(500), BACK, Wait(5000)]), [DETECTED, "INFO modification undone"]);
+    assert_eq!(
+        lines(&[quiet, EDIT, Wait(500), BACK, Wait(5000)]),
+        [DETECTED, "INFO modification reverted", "INFO no pod to restart"]
+    );
     let halted = [quiet, NewPodsStayUnready(true), EDIT, Wait(8000), BACK, Wait(8000)];
     let reverted = ["INFO modification reverted", STARTED, DELETED, OVER];
     assert_eq!(lines(&halted), [&[DETECTED, STARTED, SKIPPED, DELETED], &reverted[..]].concat());

@@ -29,14 +29,14 @@ pub(crate) fn none_is_handed_over_twice(ledger: &Ledger) -> Result<(), String> {
     let mut seen = BTreeSet::new();
     for it in &ledger.handed_over {
         let restarts = it.grounds.iter().filter_map(|grounds| {
-            let begun = grounds.seen.status.begun()?;
+            let which = grounds.seen.status.which()?;
             let restores = ledger.restored.iter().filter(|at| **at < it.at).count();
             let specs = ledger.books[grounds.book].specs.iter().filter(|(at, _)| *at < it.at).count();
             let tier = |labels: &Arc<BTreeMap<String, String>>| labels.get("tier").cloned();
             let labels = ledger.pods[it.pod].labels.iter().filter(|(at, _)| *at < it.at);
             let mut tiers: Vec<_> = labels.map(|(_, labels)| tier(labels)).collect();
             tiers.dedup();
-            Some((grounds.book, format!("{:?}", begun.which()), it.pod, restores, specs, tiers))
+            Some((grounds.book, which, it.pod, restores, specs, tiers))
         });
         let restarts: Vec<_> = restarts.collect();
         if !restarts.is_empty() && restarts.into_iter().all(|restart| !seen.insert(restart)) {

@@ -8,6 +8,7 @@
 #![allow(missing_docs, clippy::missing_errors_doc)]
 
 pub mod budget;
+pub mod journal;
 pub mod pod;
 pub mod reported;
 pub mod status;
@@ -18,7 +19,7 @@ use std::time::Duration;
 use configmonitor_operator::kube::ServerTime;
 use configmonitor_operator::monitor::spec::Spec;
 
-use self::status::{Change, Restart, Status};
+use self::status::{Change, Entry, Restart, SourceStatus, Status};
 
 /// The API server's clock shows whole seconds, so two events shown in adjacent seconds may have happened in either
 /// order.
@@ -71,16 +72,19 @@ pub struct Account<'a> {
 /// A rule about one ConfigMonitor. Returns how the rule is broken.
 pub type Rule = fn(&Account<'_>) -> Result<(), String>;
 
-pub const RULES: [(&str, Rule); 9] = [
+pub const RULES: [(&str, Rule); 12] = [
     ("Ready means that nothing is pending", reported::ready_means_that_nothing_is_pending),
     ("a ConfigMonitor begins with a baseline", reported::a_config_monitor_begins_with_a_baseline),
+    ("the journal is appended to", journal::the_journal_is_appended_to),
+    ("the journal is in order", journal::the_journal_is_in_order),
+    ("a restart marks the last contents", journal::a_restart_marks_the_last_contents),
+    ("a restart has a number and ends in the history", journal::a_restart_has_a_number_and_ends_in_the_history),
     ("a restart begins in a window", when::a_restart_begins_in_a_window),
     ("a restart begins once the interval is over", when::a_restart_begins_once_the_interval_is_over),
     ("a loop of restarts is held", when::a_loop_of_restarts_is_held),
     ("the outcome of canaries is final", when::the_outcome_of_canaries_is_final),
     ("a request is handled once", when::a_request_is_handled_once),
-    ("an interruption ends after the quiet period", when::an_interruption_ends_after_the_quiet_period),
-    ("a restart that follows another one keeps its time", when::a_restart_that_follows_another_one_keeps_its_time),
+    ("other content counts after its quiet period", when::other_content_counts_after_its_quiet_period),
 ];
 
 impl Account<'_> {
@@ -90,51 +94,69 @@ impl Account<'_> {
 }
 
 impl Write {
-    /// Returns whether this write records the intent of a restart that no earlier status recorded.
-    #[must_use]
-    pub fn begins(&self) -> bool {
-        let which = |begun: &Restart| (begun.config_hash(), begun.started_at, begun.last_list().cloned());
-        self.after.begun().is_some() && self.after.begun().map(which) != self.before.begun().map(which)
-    }
-
     /// Returns the restart that begins with this write.
     #[must_use]
     pub fn start(&self) -> Option<&Restart> {
-        let begun = self.after.begun()?;
-        (self.before.restart.as_ref().and_then(Restart::which) != begun.which()).then_some(begun)
+        self.after.begun().filter(|_| self.after.which() != self.before.which())
     }
 
-    /// Returns whether this write leaves a change out of a restart, because the spec no longer has its source.
+    /// Returns the entries that this write adds to the history.
+    pub fn recorded(&self) -> impl Iterator<Item = &Entry> {
+        let was_there = |entry: &&Entry| self.before.history.iter().any(|its| its.number == entry.number);
+        self.after.history.iter().filter(move |entry| !was_there(entry))
+    }
+
+    /// Returns how the restart under way ends with this write.
     #[must_use]
-    pub fn leaves_out(&self, change: &Change) -> bool {
-        !self.after.sources.iter().any(|known| known.name == change.name)
+    pub fn result(&self) -> Option<&str> {
+        let number = self.before.begun()?.number;
+        self.recorded().find(|entry| Some(entry.number) == number).map(|entry| &*entry.result)
     }
 
-    /// Returns whether this write leaves changes out of a restart.
+    /// Returns whether other content or a request ends the restart under way.
+    #[must_use]
+    pub fn supersedes(&self) -> bool {
+        self.result() == Some("Superseded")
+    }
+
+    /// Returns whether nothing is pending any more.
+    #[must_use]
+    pub fn settles(&self) -> bool {
+        self.before.restart.is_some() && self.after.restart.is_none()
+    }
+
+    /// Returns when the last content was first read that this write goes by, and that no restart had begun for. At the end
+    /// only the status before it says so.
+    #[must_use]
+    pub fn unmarked_at(&self) -> Option<ServerTime> {
+        let is_marked = |known: &SourceStatus, last: &Change| {
+            let before = self.before.of(known);
+            before.is_some_and(|before| before.changes.iter().any(|change| change.begun && change.is_at(last)))
+        };
+        let of_source = |known: &SourceStatus| {
+            let journal = if self.settles() { self.before.of(known)? } else { known };
+            journal.changes.last().filter(|last| !is_marked(known, last)).map(|last| last.observed_at)
+        };
+        self.after.sources.iter().filter_map(of_source).max()
+    }
+
+    /// Returns whether this write appends content to a journal.
+    #[must_use]
+    pub fn appends(&self) -> bool {
+        self.after.sources.iter().any(|known| known.appended(&self.before).is_some())
+    }
+
+    /// Returns whether the spec no longer has a source whose content has changed.
     #[must_use]
     pub fn leaves_some_out(&self) -> bool {
-        self.before.restart.iter().flat_map(|restart| &restart.changes).any(|change| self.leaves_out(change))
-    }
-
-    /// Returns the restart that other content has ended, with this write.
-    #[must_use]
-    pub fn supersedes(&self) -> Option<&Restart> {
-        let begun = self.before.begun()?;
-        self.after.has_superseded(begun, &self.before).then_some(begun)
-    }
-
-    /// Returns the interrupted restart that goes on with this write, and when it was interrupted.
-    #[must_use]
-    pub fn goes_on(&self) -> Option<(&Restart, ServerTime)> {
-        let (interrupted, at) = self.before.interrupted()?;
-        let goes_on = |after: &&Restart| after.which() == interrupted.which() && after.interrupted_at.is_none();
-        Some((self.after.restart.as_ref().filter(goes_on)?, at))
+        let mut changed = self.before.sources.iter().filter(|known| !known.changes.is_empty());
+        changed.any(|known| self.after.of(known).is_none())
     }
 
     /// Returns whether this write records the end of a restart that deleted pods.
     #[must_use]
     pub fn ends(&self) -> bool {
-        self.before.begun().is_some() && self.after.restart.is_none()
+        self.before.begun().is_some() && self.settles()
     }
 
     /// Returns whether the conditions have this reason, and had another one before.

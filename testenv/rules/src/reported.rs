@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::status::{Restart, Status};
+use crate::status::Status;
 use crate::{Account, Event, Write};
 
 /// An Event comes this long after its reason at the latest: the operator may be stopped meanwhile, or the request late.
@@ -17,10 +17,7 @@ pub fn ready_means_that_nothing_is_pending(account: &Account<'_>) -> Result<(), 
 /// A ConfigMonitor inherits nothing from an earlier one of the same name: the first content read is its baseline.
 pub fn a_config_monitor_begins_with_a_baseline(account: &Account<'_>) -> Result<(), String> {
     // A restart may be requested from the beginning.
-    let is_requested = |status: &Status| {
-        let asked = status.restart.as_ref().filter(|restart| restart.request.is_some());
-        asked.map(Restart::config_hash) == status.config_hash()
-    };
+    let is_requested = |status: &Status| status.request().is_some() && status.changes().next().is_none();
     let is_wrong =
         |write: &&&Write| !write.before.is_baselined() && write.after.restart.is_some() && !is_requested(&write.after);
     account.writes.iter().find(is_wrong).map_or(Ok(()), |write| Err(format!("at {:?}: {:?}", write.at, write.after)))
@@ -36,7 +33,7 @@ pub fn each_event_is_emitted_once(
     for (number, event) in events.iter().enumerate() {
         let reason = &*event.reason;
         let is_reason: Box<dyn Fn(&Write) -> bool> = match reason {
-            "RestartStarted" => Box::new(Write::begins),
+            "RestartStarted" => Box::new(|write| write.start().is_some()),
             "RestartCompleted" => Box::new(Write::ends),
             "PodSkipped" | "Refused" => continue,
             _ => Box::new(|write| write.comes_to(reason)),

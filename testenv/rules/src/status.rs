@@ -2,6 +2,8 @@
 //! own, so that a mistake in those is seen.
 
 use std::collections::BTreeMap;
+use std::iter::once;
+use std::time::Duration;
 
 use configmonitor_operator::kube::ServerTime;
 use serde::Deserialize;
@@ -9,31 +11,23 @@ use serde_json::Value;
 
 /// The content of an optional source that does not exist.
 pub const ABSENT: &str = "absent";
+/// Several contents, or content under other keys: no content is the same, not even itself.
+pub const OTHER_KEYS: &str = "other-keys";
+/// The most entries in the journal of a source.
+pub const MAX_CHANGES: usize = 4;
 
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
-#[serde(rename_all = "camelCase", default, from = "Stored")]
+#[serde(rename_all = "camelCase", default)]
 pub struct Status {
     pub source: Option<String>,
     pub sources: Vec<SourceStatus>,
+    pub settled_at: Option<ServerTime>,
+    pub outdated: Option<usize>,
     pub pods: Option<usize>,
     pub restart: Option<Restart>,
     pub last_handled_restart_request: Option<String>,
     pub history: Vec<Entry>,
     pub conditions: Vec<Condition>,
-    rest: BTreeMap<String, Value>,
-}
-
-/// A status as it is stored.
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct Stored {
-    source: Option<String>,
-    sources: Vec<SourceStatus>,
-    pods: Option<usize>,
-    restart: Option<Restart>,
-    last_handled_restart_request: Option<String>,
-    history: Vec<Entry>,
-    conditions: Vec<Condition>,
     #[serde(flatten)]
     rest: BTreeMap<String, Value>,
 }
@@ -48,47 +42,39 @@ pub struct SourceStatus {
     pub discovered: bool,
     pub keys: Option<Vec<String>>,
     pub resource_version: Option<String>,
+    /// The content that pods have been restarted for.
     pub hash: Option<String>,
+    /// The journal: the contents that were read since, oldest first.
+    #[serde(default)]
+    pub changes: Vec<Change>,
 }
 
-/// A restart: pending, or under way once it has `startedAt`.
+/// A content that came after another one.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Change {
+    pub hash: String,
+    pub since: ServerTime,
+    pub observed_at: ServerTime,
+    pub pods_resource_version: Option<String>,
+    #[serde(default)]
+    pub begun: bool,
+}
+
+/// A restart: pending, or under way once it has a number.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Restart {
-    /// The content of each source that the ConfigMonitor names.
-    #[serde(skip)]
-    sources: Vec<SourceStatus>,
-    /// In the order in which they were read.
-    #[serde(rename = "sources")]
-    pub changes: Vec<Change>,
+    pub changing_since: Option<ServerTime>,
     pub request: Option<Request>,
+    pub number: Option<u64>,
     pub started_at: Option<ServerTime>,
-    pub interrupted_at: Option<ServerTime>,
     pub pod_selector: Option<String>,
     pub progress: Option<String>,
     pub remaining: Option<usize>,
     pub canary: Option<Canary>,
     #[serde(flatten)]
     rest: BTreeMap<String, Value>,
-}
-
-/// A change of a source, for which pods are restarted.
-#[derive(Clone, Debug, PartialEq, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Change {
-    #[serde(default)]
-    kind: String,
-    pub name: String,
-    pub hash: String,
-    pub observed_at: ServerTime,
-    pub pods_resource_version: Option<String>,
-    pub since: ServerTime,
-    pub since_pods_resource_version: Option<String>,
-    #[serde(default)]
-    pub revert: bool,
-    /// Whether it concerns only the pods that refer to the source.
-    #[serde(skip)]
-    pub is_discovered: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Deserialize)]
@@ -112,7 +98,7 @@ pub struct Canary {
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Entry {
-    started_at: ServerTime,
+    pub number: u64,
     pub replaced: usize,
     pub result: String,
     #[serde(flatten)]
@@ -130,19 +116,6 @@ pub struct Condition {
     pub message: String,
 }
 
-impl From<Stored> for Status {
-    fn from(stored: Stored) -> Self {
-        let Stored { source, sources, pods, mut restart, .. } = stored;
-        if let Some(restart) = &mut restart {
-            restart.sources = sources.iter().filter_map(|known| restart.content_of(known)).collect();
-            let is_discovered = |change: &Change| sources.iter().any(|known| known.discovered && known.is_of(change));
-            restart.changes.iter_mut().for_each(|change| change.is_discovered = is_discovered(change));
-        }
-        let Stored { last_handled_restart_request, history, conditions, rest, .. } = stored;
-        Self { source, sources, pods, restart, last_handled_restart_request, history, conditions, rest }
-    }
-}
-
 impl Status {
     /// Returns whether a baseline is recorded, or a restart brings content to the pods.
     pub fn is_baselined(&self) -> bool {
@@ -154,60 +127,35 @@ impl Status {
         joined(&self.sources, |source| source.hash.as_deref())
     }
 
-    /// Returns the hash of the content of this source that the pods were restarted for.
-    pub fn hash_of(&self, name: &str) -> Option<&String> {
-        self.sources.iter().find(|known| known.name == name)?.hash.as_ref()
+    /// Returns the hashes of the content that the pods must get.
+    pub fn last_hash(&self) -> Option<String> {
+        joined(&self.sources, SourceStatus::last)
+    }
+
+    /// Returns what is known of the same source.
+    pub fn of(&self, source: &SourceStatus) -> Option<&SourceStatus> {
+        self.sources.iter().find(|known| known.is_of(source))
     }
 
     /// Returns the version of each known source, or that it does not exist.
     pub fn source_version(&self) -> Option<String> {
-        joined(&self.sources, |source| self.version(source))
+        joined(&self.sources, SourceStatus::version)
     }
 
     pub fn versions(&self) -> impl Iterator<Item = (&str, &str)> {
-        self.sources.iter().filter_map(|source| Some((&*source.name, self.version(source)?)))
+        self.sources.iter().filter_map(|source| Some((&*source.name, source.version()?)))
     }
 
-    fn version<'a>(&self, source: &'a SourceStatus) -> Option<&'a str> {
-        source.resource_version.as_deref().or_else(|| self.knows(source).then_some(ABSENT))
-    }
-
-    /// Returns whether the content that pods have, or are restarted for, is known of this source.
+    /// Returns whether the content of this source under these keys is known.
     fn knows(&self, source: &SourceStatus) -> bool {
-        let is_it = |known: &&SourceStatus| known.name == source.name && known.keys == source.keys;
-        let is_pending = |known: &SourceStatus| {
-            self.restart.iter().flat_map(|restart| &restart.changes).any(|pending| known.is_of(pending))
-        };
-        self.sources.iter().find(is_it).is_some_and(|known| known.hash.is_some() || is_pending(known))
+        self.of(source).is_some_and(|known| known.keys == source.keys && known.hash.is_some())
     }
 
     /// Returns the sources that are known here and were not in an earlier status, or under other keys, unless that has
     /// shown a change.
     pub fn new_since<'a>(&'a self, before: &'a Self) -> impl Iterator<Item = &'a str> {
-        let is_new = |source: &&SourceStatus| !before.knows(source) && !self.has_changed_since(before, &source.name);
+        let is_new = |source: &&SourceStatus| !before.knows(source) && source.appended(before).is_none();
         self.known().filter(is_new).map(|source| &*source.name)
-    }
-
-    /// Returns whether content of a source that an earlier status knew has shown a change since.
-    fn has_changed_since(&self, before: &Self, name: &str) -> bool {
-        let interrupted_at = |status: &Self| status.restart.as_ref()?.interrupted_at;
-        let is_same = |now: &Change, before: &Change| {
-            let list = before.pods_resource_version.as_ref();
-            let has_other_list = list.is_some() && list != now.pods_resource_version.as_ref();
-            (now.observed_at, now.revert) == (before.observed_at, before.revert) && !has_other_list
-        };
-        let is_known = before.sources.iter().any(|known| known.name == name);
-        let was = before.change(name);
-        let is_later = self.change(name).is_some_and(|now| was.is_none_or(|was| !is_same(now, was)));
-        is_known && (is_later || interrupted_at(self).is_some() && interrupted_at(self) != interrupted_at(before))
-    }
-
-    fn change(&self, name: &str) -> Option<&Change> {
-        self.restart.as_ref()?.changes.iter().find(|change| change.name == name)
-    }
-
-    pub fn keys_of(&self, name: &str) -> Option<&[String]> {
-        self.sources.iter().find(|known| known.name == name)?.keys.as_deref()
     }
 
     /// Returns whether the content of a source is known that includes this key.
@@ -217,38 +165,13 @@ impl Status {
     }
 
     pub fn known(&self) -> impl Iterator<Item = &SourceStatus> {
-        self.sources.iter().filter(|source| self.knows(source))
-    }
-
-    /// Returns the sources that an earlier status knew with another hash of the same keys.
-    pub fn recorded_since(&self, before: &Self) -> Vec<String> {
-        let changed = self.sources.iter().filter(|now| before.knows_otherwise(now));
-        changed.map(|source| source.name.clone()).collect()
-    }
-
-    /// Returns whether another hash is recorded of this source.
-    fn knows_otherwise(&self, source: &SourceStatus) -> bool {
-        let is_it = |known: &&SourceStatus| known.name == source.name && known.keys == source.keys;
-        self.sources.iter().filter(is_it).any(|known| known.hash.is_some() && known.hash != source.hash)
+        self.sources.iter().filter(|source| source.hash.is_some())
     }
 
     /// Returns whether the hash of a source that an earlier status knew has changed since.
     pub fn advances(&self, before: &Self) -> bool {
-        let hash_in = |status: &Self, name: &str| status.sources.iter().find(|known| known.name == name)?.hash.clone();
-        let is_other = |source: &SourceStatus| {
-            source.hash.is_some() && before.knows(source) && source.hash != hash_in(before, &source.name)
-        };
-        self.sources.iter().any(is_other)
-    }
-
-    /// Returns whether the pods now have the content of a restart in an earlier status, as far as both are about the
-    /// same sources.
-    pub fn has_reached(&self, restart: &Restart, before: &Self) -> bool {
-        let both_know =
-            |its: &&SourceStatus| before.sources.iter().any(|known| known.name == its.name && known.keys == its.keys);
-        let target = |name: &str| restart.sources.iter().find(|its| its.name == name);
-        let is_it = |its: &SourceStatus| target(&its.name).is_none_or(|target| target.hash == its.hash);
-        self.sources.iter().filter(both_know).all(is_it)
+        let is_other = |source: &&SourceStatus| before.of(source).is_some_and(|known| known.hash != source.hash);
+        self.known().filter(|source| before.knows(source)).any(|source| is_other(&source))
     }
 
     pub fn version_of(&self, config_map: &str) -> Option<u64> {
@@ -260,20 +183,6 @@ impl Status {
     pub fn finds_none(&self) -> bool {
         let says_so = |source: &String| source.ends_with("discovered");
         self.is_ready() && self.source.as_ref().is_some_and(says_so) && !self.sources.iter().any(|its| its.discovered)
-    }
-
-    /// Returns the sources of the hashes, with their keys.
-    pub fn watched(&self) -> Vec<(&str, Option<&[String]>)> {
-        self.sources.iter().map(|source| (&*source.name, source.keys.as_deref())).collect()
-    }
-
-    /// Returns the hash of the content that the pods must get. While a restart is interrupted, no status says which that
-    /// is.
-    pub fn target(&self) -> Option<String> {
-        match &self.restart {
-            Some(restart) => restart.interrupted_at.is_none().then(|| restart.config_hash()),
-            None => self.config_hash(),
-        }
     }
 
     pub fn is_of(&self, generation: i64) -> bool {
@@ -295,7 +204,12 @@ impl Status {
 
     /// Returns whether the request is handled, or a restart for it is pending or under way.
     pub fn has_taken_up(&self, request: char) -> bool {
-        self.has_handled(request) || self.restart.as_ref().is_some_and(|restart| restart.is_for(request))
+        let is_it = |its: &Request| *its.value == *request.encode_utf8(&mut [0; 4]);
+        self.has_handled(request) || self.request().is_some_and(is_it)
+    }
+
+    pub fn request(&self) -> Option<&Request> {
+        self.restart.as_ref()?.request.as_ref()
     }
 
     pub fn has_failed_canaries(&self) -> bool {
@@ -303,107 +217,124 @@ impl Status {
     }
 
     pub fn begun(&self) -> Option<&Restart> {
-        self.restart.as_ref().filter(|restart| restart.has_begun())
+        self.restart.as_ref().filter(|restart| restart.number.is_some())
     }
 
-    /// Returns the restart that other content has interrupted.
-    pub fn interrupted(&self) -> Option<(&Restart, ServerTime)> {
-        let restart = self.restart.as_ref()?;
-        Some((restart, restart.interrupted_at?))
+    /// Returns what identifies the restart under way. After a wipe or a restore, numbers come again.
+    pub fn which(&self) -> Option<(u64, ServerTime)> {
+        let begun = self.begun()?;
+        Some((begun.number?, begun.started_at?))
     }
 
-    /// Returns whether this restart was in an earlier status and has ended since without being completed.
-    pub fn has_superseded(&self, restart: &Restart, before: &Self) -> bool {
-        let is_it = |entry: &&Entry| entry.is_about(restart) && entry.result == "Superseded";
-        self.history.iter().filter(is_it).count() > before.history.iter().filter(is_it).count()
-    }
-}
-
-impl Entry {
-    pub fn is_about(&self, restart: &Restart) -> bool {
-        Some(self.started_at) == restart.started_at
-    }
-}
-
-impl SourceStatus {
-    pub fn is_of(&self, change: &Change) -> bool {
-        (&self.kind, &self.name) == (&change.kind, &change.name)
-    }
-}
-
-impl Change {
-    /// Returns whether both are of the same source.
-    pub fn is_of_same(&self, other: &Self) -> bool {
-        (&self.kind, &self.name) == (&other.kind, &other.name)
-    }
-}
-
-impl Restart {
-    /// Returns the content of a known source that pods have or are restarted for.
-    fn content_of(&self, known: &SourceStatus) -> Option<SourceStatus> {
-        let change = self.changes.iter().find(|change| known.is_of(change));
-        let hash = change.map(|change| change.hash.clone()).or(known.hash.clone());
-        hash.map(|hash| SourceStatus { hash: Some(hash), ..known.clone() })
+    /// Returns the changes of all sources.
+    pub fn changes(&self) -> impl Iterator<Item = &Change> {
+        self.sources.iter().flat_map(|known| &known.changes)
     }
 
-    /// Returns when the newest content was first read, or when a restart was requested without a change.
-    pub fn observed_at(&self) -> ServerTime {
-        let requested = || self.request.as_ref().map(|request| request.observed_at);
-        let read = self.changes.last().map(|change| change.observed_at);
-        read.or_else(requested).unwrap_or(ServerTime::from_second(0))
+    /// Returns the last changes that the restart under way has not begun for.
+    pub fn unmarked(&self) -> impl Iterator<Item = &Change> {
+        self.sources.iter().filter_map(|known| known.changes.last()).filter(|last| !last.begun)
     }
 
-    /// Returns when some content first left what pods have.
-    pub fn since(&self) -> ServerTime {
-        self.changes.iter().map(|change| change.since).min().unwrap_or_else(|| self.observed_at())
+    /// Returns whether the content is that which the restart under way has begun for.
+    pub fn is_on_target(&self) -> bool {
+        self.sources.iter().all(|known| known.has(known.target()))
     }
 
-    pub fn is_requested(&self) -> bool {
-        self.request.as_ref().is_some_and(|request| !request.taken_over)
+    /// Returns until when this quiet period lasts for content that no restart has begun for.
+    pub fn quiet_until(&self, quiet: Duration) -> Option<ServerTime> {
+        let last = self.unmarked().map(|change| change.observed_at).max().filter(|_| !quiet.is_zero())?;
+        Some(self.limited(last.plus(quiet), quiet))
     }
 
-    /// Returns whether all content is back, and nobody has requested a restart.
-    pub fn is_revert(&self) -> bool {
-        self.request.is_none() && !self.changes.is_empty() && self.changes.iter().all(|change| change.revert)
+    /// Returns this end of a quiet period, or that of ten periods since the first of many changes.
+    pub fn limited(&self, until: ServerTime, quiet: Duration) -> ServerTime {
+        let first = self.restart.as_ref().and_then(|restart| restart.changing_since);
+        first.map_or(until, |first| until.min(first.plus(quiet * 10)))
+    }
+
+    /// Returns whether content has come back, so that it depends on times which pods may have read other content.
+    pub fn has_reverted(&self) -> bool {
+        self.sources.iter().any(|known| known.former().count() < known.changes.len())
     }
 
     /// Returns each list of pods that says which ones are old.
     pub fn lists(&self) -> impl Iterator<Item = &String> {
-        let of_changes = self.changes.iter().filter_map(|change| change.pods_resource_version.as_ref());
-        of_changes.chain(self.request.iter().filter_map(|request| request.pods_resource_version.as_ref()))
+        let of_changes = self.changes().filter_map(|change| change.pods_resource_version.as_ref());
+        of_changes.chain(self.request().and_then(|request| request.pods_resource_version.as_ref()))
     }
 
-    /// Returns the list that was made last.
-    pub fn last_list(&self) -> Option<&String> {
-        let of_changes = self.changes.last().and_then(|change| change.pods_resource_version.as_ref());
-        let of_request = self.request.as_ref().and_then(|request| request.pods_resource_version.as_ref());
-        if self.is_requested() { of_request.or(of_changes) } else { of_changes.or(of_request) }
+    /// Returns the times of the readings that these lists followed.
+    pub fn observations(&self) -> impl Iterator<Item = ServerTime> {
+        let of_changes = self.changes().map(|change| change.observed_at);
+        of_changes.chain(self.request().map(|request| request.observed_at))
+    }
+}
+
+impl SourceStatus {
+    pub fn is_of(&self, other: &Self) -> bool {
+        (&self.kind, &self.name) == (&other.kind, &other.name)
     }
 
-    /// Returns the hashes of the content that pods are restarted for.
-    pub fn config_hash(&self) -> String {
-        joined(&self.sources, |source| source.hash.as_deref()).unwrap_or_default()
+    fn version(&self) -> Option<&str> {
+        self.resource_version.as_deref().or_else(|| self.hash.is_some().then_some(ABSENT))
     }
 
-    pub fn has_begun(&self) -> bool {
-        self.started_at.is_some()
+    /// Returns the content as last read.
+    pub fn last(&self) -> Option<&str> {
+        self.changes.last().map(|change| &*change.hash).or(self.hash.as_deref())
     }
 
-    /// Returns whether this value has requested the restart.
-    pub fn is_for(&self, request: char) -> bool {
-        self.request.as_ref().is_some_and(|its| *its.value == *request.encode_utf8(&mut [0; 4]))
+    /// Returns the content that the restart under way has begun for.
+    pub fn target(&self) -> Option<&str> {
+        self.changes.iter().find(|change| change.begun).map(|change| &*change.hash).or(self.hash.as_deref())
     }
 
-    /// Returns whether this restart is for the content of another one, and perhaps of sources that were missing then.
-    pub fn extends(&self, other: &Self) -> bool {
-        let has =
-            |source: &SourceStatus| self.sources.iter().any(|its| its.name == source.name && its.hash == source.hash);
-        other.sources.iter().all(has)
+    /// Returns whether this is the content as last read. If nothing has changed, it is.
+    pub fn has(&self, content: Option<&str>) -> bool {
+        self.changes.last().is_none_or(|last| last.begun || content == Some(&*last.hash) && last.hash != OTHER_KEYS)
     }
 
-    /// Returns what identifies the restart, once it has begun.
-    pub fn which(&self) -> Option<(ServerTime, Option<&str>, usize)> {
-        Some((self.started_at?, self.last_list().map(String::as_str), self.changes.len()))
+    /// Returns whether pods have been restarted for other content than the last one.
+    pub fn differs(&self) -> bool {
+        self.changes.last().is_some_and(|last| last.hash == OTHER_KEYS || Some(&last.hash) != self.hash.as_ref())
+    }
+
+    /// Returns the last change, unless an earlier status has it.
+    pub fn appended(&self, before: &Status) -> Option<&Change> {
+        let known = before.of(self);
+        let is_it = |last: &Change| {
+            let before = known.and_then(|known| known.changes.last());
+            before.is_some_and(|before| last.is_at(before) && (last.hash == before.hash || !self.has_keys_of(known)))
+        };
+        self.changes.last().filter(|last| !is_it(last))
+    }
+
+    pub fn has_keys_of(&self, other: Option<&Self>) -> bool {
+        other.is_some_and(|other| other.keys == self.keys)
+    }
+
+    /// Returns each content that is not the last one: the change with which it came, unless it was there before, and the
+    /// next one.
+    pub fn former(&self) -> impl Iterator<Item = (Option<&Change>, &Change)> {
+        let came = once(None).chain(self.changes.iter().map(Some));
+        came.zip(&self.changes).filter(|(change, _)| {
+            let hash = change.map_or(self.hash.as_deref(), |change| Some(&*change.hash));
+            hash == Some(OTHER_KEYS) || hash != self.last()
+        })
+    }
+}
+
+impl Change {
+    /// Returns whether both were read at the same time.
+    pub fn is_at(&self, other: &Self) -> bool {
+        (self.since, self.observed_at) == (other.since, other.observed_at)
+    }
+}
+
+impl Restart {
+    pub fn is_requested(&self) -> bool {
+        self.request.as_ref().is_some_and(|request| !request.taken_over)
     }
 }
 

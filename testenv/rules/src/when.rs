@@ -5,7 +5,7 @@ use std::time::Duration;
 use configmonitor_operator::kube::ServerTime;
 use configmonitor_operator::monitor::window::WindowSpec;
 
-use crate::status::{Canary, Change, Restart, Status};
+use crate::status::{Canary, Restart, SourceStatus};
 use crate::{A_SECOND, Account, Moment, Write};
 
 /// The guard against loops: after 5 restarts within 10 minutes the next one waits for 30 s, and each later one twice as
@@ -19,11 +19,6 @@ const LONGEST_WAIT: u64 = 900;
 fn unrequested<'a>(account: &Account<'a>) -> impl Iterator<Item = (&'a Write, &'a Restart)> {
     let starts = account.writes.iter().filter_map(|write| Some((*write, write.start()?)));
     starts.filter(|(_, restart)| !restart.is_requested())
-}
-
-/// Returns whether the guard against loops counts a restart, and may hold it.
-fn is_for_a_change(restart: &Restart) -> bool {
-    !restart.is_requested() && !restart.is_revert()
 }
 
 /// A restart without a request of its own begins while a window is open. Clocks show whole seconds.
@@ -60,7 +55,7 @@ fn starts_before<'a>(account: &Account<'a>, write: &'a Write) -> impl Iterator<I
 
 /// Returns when the restart began. It has begun.
 fn started_at(restart: &Restart) -> ServerTime {
-    restart.started_at.unwrap_or_else(|| restart.observed_at())
+    restart.started_at.unwrap_or(ServerTime::from_second(0))
 }
 
 /// The interval counts from the start of one restart to the start of the next one without a request.
@@ -75,31 +70,29 @@ pub fn a_restart_begins_once_the_interval_is_over(account: &Account<'_>) -> Resu
     Ok(())
 }
 
-/// A restart for a change of a source: the write with which it began, and the change.
-type Start<'a> = (&'a Write, &'a Change);
+/// A restart for a change of a source: the write with which it began, and when the content first changed.
+type Start<'a> = (&'a Write, ServerTime);
 
 /// The guard against loops, counted from the starts for changes of the same source, as long as the ConfigMonitor has named
 /// it. `minIntervalSeconds` replaces it.
 pub fn a_loop_of_restarts_is_held(account: &Account<'_>) -> Result<(), String> {
-    let guarded = |(write, restart): &(&Write, &Restart)| {
-        write.spec.min_interval_seconds.unwrap_or(0) == 0 && is_for_a_change(restart)
-    };
+    let guarded = |(write, _): &(&Write, &Restart)| write.spec.min_interval_seconds.unwrap_or(0) == 0;
     for (write, restart) in unrequested(account).filter(guarded) {
-        let before: Vec<_> = starts_before(account, write).filter(|(_, restart)| is_for_a_change(restart)).collect();
-        for change in restart.changes.iter().filter(|change| !change.revert) {
-            let names = |status: &Status| status.sources.iter().any(|known| known.is_of(change));
-            let is_left = |its: &&&Write| its.at <= write.at && !names(&its.after);
+        let before: Vec<_> = starts_before(account, write).filter(|(_, restart)| !restart.is_requested()).collect();
+        for source in write.after.sources.iter().filter(|known| known.differs()) {
+            let is_left = |its: &&&Write| its.at <= write.at && its.after.of(source).is_none();
             let named_since = account.writes.iter().filter(is_left).map(|its| its.at).max();
             let mut starts: Vec<Start<'_>> = Vec::new();
-            for (its, earlier) in before.iter().filter(|(its, _)| Some(its.at) > named_since) {
-                let same = earlier.changes.iter().find(|its| !its.revert && its.is_of_same(change));
-                starts.extend(same.filter(|same| is_new(&starts, same)).map(|same| (*its, same)));
+            for (its, _) in before.iter().filter(|(its, _)| Some(its.at) > named_since) {
+                let same = its.after.of(source).and_then(|known| counted_since(&starts, known));
+                starts.extend(same.map(|since| (*its, since)));
             }
-            let Some(((last, _), wait)) = starts.last().zip(wait_after(&starts)) else { continue };
-            if !is_loop(wait, &starts, change) || !is_new(&starts, change) {
+            let last = starts.last().zip(wait_after(&starts)).zip(counted_since(&starts, source));
+            let Some((((last, _), wait), since)) = last.filter(|((_, wait), since)| is_loop(*wait, &starts, *since))
+            else {
                 continue;
-            }
-            let due = begun_at(last).max(change.since).plus(Duration::from_secs(wait));
+            };
+            let due = begun_at(last).max(since).plus(Duration::from_secs(wait));
             if started_at(restart).plus(account.skew) < due {
                 return Err(format!("at {:?}, but due at {due:?}: {restart:?} begins after {last:?}", write.at));
             }
@@ -108,9 +101,12 @@ pub fn a_loop_of_restarts_is_held(account: &Account<'_>) -> Result<(), String> {
     Ok(())
 }
 
-/// Returns whether no restart has begun for this change, so that another one only goes on with it.
-fn is_new(starts: &[Start<'_>], change: &Change) -> bool {
-    starts.last().is_none_or(|(write, _)| change.observed_at >= begun_at(write))
+/// Returns when the content of a source first changed, if pods have other content and no restart has begun for it: another
+/// one only goes on with that.
+fn counted_since(starts: &[Start<'_>], known: &SourceStatus) -> Option<ServerTime> {
+    let (first, last) = (known.changes.first()?, known.changes.last().filter(|_| known.differs())?);
+    let is_new = starts.last().is_none_or(|(write, _)| last.observed_at >= begun_at(write));
+    is_new.then_some(first.observed_at)
 }
 
 /// Returns when the restart began that this write begins.
@@ -120,8 +116,8 @@ fn begun_at(write: &Write) -> ServerTime {
 
 /// Returns whether a change is part of a loop: the sixth within ten minutes and every later one, until nothing changes
 /// for ten minutes.
-fn is_loop(wait: u64, before: &[Start<'_>], change: &Change) -> bool {
-    let is_soon_after = |(write, _): &Start<'_>| change.since.since(begun_at(write)) < TEN_MINUTES;
+fn is_loop(wait: u64, before: &[Start<'_>], since: ServerTime) -> bool {
+    let is_soon_after = |(write, _): &Start<'_>| since.since(begun_at(write)) < TEN_MINUTES;
     before.last().is_some_and(is_soon_after)
         && (wait > FIRST_WAIT || before.iter().nth_back(LOOP - 1).is_some_and(is_soon_after))
 }
@@ -129,31 +125,32 @@ fn is_loop(wait: u64, before: &[Start<'_>], change: &Change) -> bool {
 /// Returns for how many seconds the next restart must wait if it is part of a loop.
 fn wait_after(starts: &[Start<'_>]) -> Option<u64> {
     let mut wait = None;
-    for (number, (write, change)) in starts.iter().enumerate() {
+    for (number, (write, since)) in starts.iter().enumerate() {
         let (at, before) = (begun_at(write), &starts[..number]);
         let last = &before[before.len().saturating_sub(LOOP)..];
         let recent = last.iter().filter(|(before, _)| at.since(begun_at(before)) < TEN_MINUTES).count();
         wait = match wait {
             _ if write.spec.min_interval_seconds.unwrap_or(0) > 0 => None,
-            Some(wait) if is_loop(wait, before, change) => Some(u64::min(wait * 2, LONGEST_WAIT)),
+            Some(wait) if is_loop(wait, before, *since) => Some(u64::min(wait * 2, LONGEST_WAIT)),
             _ => (recent + 1 >= LOOP).then_some(FIRST_WAIT),
         };
     }
     wait
 }
 
-/// The number of canaries is fixed when the restart begins. `Passed` and `Failed` are final.
+/// The number of canaries is fixed when the restart begins. `Passed` and `Failed` are final. Other content ends the bake
+/// time at once.
 pub fn the_outcome_of_canaries_is_final(account: &Account<'_>) -> Result<(), String> {
     let order = |state: &str| ["Replacing", "Baking", "Passed"].iter().position(|known| *known == state);
     for write in &account.writes {
         let (Some(before), Some(after)) = (write.before.begun(), write.after.begun()) else { continue };
         let is_right = |before: &Canary, after: &Canary| {
             let goes_on = match (&*before.state, &*after.state) {
-                (one, other) if one == other => true,
+                (one, other) if one == other => one != "Baking" || !write.appends(),
                 ("Failed" | "Passed", _) => false,
                 (_, "Failed") => true,
-                // The bake time begins anew.
-                ("Baking", "Replacing") => write.goes_on().is_some(),
+                // Other content has come.
+                ("Baking", "Replacing") => write.appends(),
                 (one, other) => order(one) < order(other),
             };
             after.pods == before.pods && goes_on
@@ -162,7 +159,7 @@ pub fn the_outcome_of_canaries_is_final(account: &Account<'_>) -> Result<(), Str
             (Some(before), Some(after)) => is_right(before, after),
             (before, after) => before.is_none() && after.is_none(),
         };
-        if before.which().is_some() && before.which() == after.which() && !is_right {
+        if write.before.which() == write.after.which() && !is_right {
             return Err(format!("at {:?} from {before:?} to {after:?}", write.at));
         }
     }
@@ -186,54 +183,18 @@ pub fn a_request_is_handled_once(account: &Account<'_>) -> Result<(), String> {
     Ok(())
 }
 
-/// An interrupted restart goes on, or is superseded once its quiet period is over, and ends in no other way. Without a
-/// quiet period it is superseded at once.
-pub fn an_interruption_ends_after_the_quiet_period(account: &Account<'_>) -> Result<(), String> {
-    for write in &account.writes {
+/// A restart begins, is superseded or ends once the last content that no restart has begun for has been there for the quiet
+/// period, or ten periods after the first of many changes.
+pub fn other_content_counts_after_its_quiet_period(account: &Account<'_>) -> Result<(), String> {
+    // What the spec no longer names needs no quiet period.
+    let is_over = |write: &Write| (write.result().is_some() || write.settles()) && !write.leaves_some_out();
+    let counts = |write: &&&Write| write.start().is_some() || is_over(write);
+    for write in account.writes.iter().filter(counts) {
         let quiet = Duration::from_secs(write.spec.quiet_period_seconds.unwrap_or(3).into());
-        let broken = match write.before.interrupted() {
-            None if write.leaves_some_out() => None,
-            // A request makes another restart of one whose canary has failed, also when its content is back.
-            None if write.before.has_failed_canaries() => None,
-            None => write.supersedes().filter(|_| !quiet.is_zero()).map(|_| "without an interruption"),
-            Some((restart, at)) => {
-                let after = write.after.restart.as_ref();
-                let is_same = after.is_some_and(|after| after.which() == restart.which());
-                let is_back = after.is_some_and(|after| after.config_hash() == restart.config_hash());
-                // Its content is a baseline.
-                let is_another_source = write.before.watched() != write.after.watched();
-                match write.supersedes() {
-                    None if is_same => None,
-                    Some(_) if (is_back || is_another_source) && write.before.has_failed_canaries() => None,
-                    None => Some("without a trace"),
-                    // What the spec no longer names needs no quiet period.
-                    Some(_) if write.leaves_some_out() => None,
-                    Some(_) if write.at.second().plus(account.skew) < at.plus(quiet) => Some("too early"),
-                    Some(_) => None,
-                }
-            }
-        };
-        if let Some(broken) = broken {
-            return Err(format!("at {:?} {broken}: {:?}, then {:?}", write.at, write.before, write.after));
-        }
-    }
-    Ok(())
-}
-
-/// A change that a restart has in common with the one whose place it takes counts from the same time. One of another
-/// source counts from a time between the start of that one and its own reading.
-pub fn a_restart_that_follows_another_one_keeps_its_time(account: &Account<'_>) -> Result<(), String> {
-    for write in &account.writes {
-        let supersedes = write.supersedes().filter(|_| !write.leaves_some_out());
-        let (Some(before), Some(after)) = (supersedes, &write.after.restart) else { continue };
-        let is_right = |change: &Change| match before.changes.iter().find(|known| known.is_of_same(change)) {
-            Some(known) => change.since == known.since,
-            None => {
-                (started_at(before).minus(account.skew)..=change.observed_at.plus(account.skew)).contains(&change.since)
-            }
-        };
-        if !after.changes.iter().all(is_right) {
-            return Err(format!("at {:?} {before:?} is followed by {after:?}", write.at));
+        let last = if quiet.is_zero() { None } else { write.unmarked_at() };
+        let due = last.map(|last| write.before.limited(last.plus(quiet), quiet));
+        if due.is_some_and(|due| write.at.second().plus(account.skew) < due) {
+            return Err(format!("at {:?}, but due at {due:?}: {:?}, then {:?}", write.at, write.before, write.after));
         }
     }
     Ok(())

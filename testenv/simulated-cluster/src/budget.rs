@@ -6,7 +6,6 @@ use std::time::Duration;
 use configmonitor_operator::monitor::spec::Spec;
 use rules::Moment;
 use rules::budget::{allowed, allowed_of_owner};
-use rules::status::Restart;
 
 use crate::ledger::{Caller, Knower, PodRecord, STUCK_AFTER, Seen};
 use crate::state::{ClusterState, OwnerKind, Pod, Workload};
@@ -51,7 +50,7 @@ impl ClusterState {
         let overtaking = self.ledger.overtaking(caller, now.ms);
         let Some(grounds) = caller.grounds.first() else { return 0 };
         let (life, book) = (caller.life, &self.ledger.books[grounds.book]);
-        let start = status.begun().and_then(|begun| book.start_of(begun));
+        let start = book.start_of(status);
         let listed = grounds.lists.iter().map(|(at, _)| *at).max();
         let knower = Knower { life, actor: Some(caller.actor), book, start, listed };
         let least = |pod: &Pod| {
@@ -74,8 +73,7 @@ impl ClusterState {
             if group == MEMBERS { 1 } else { allowed_of_owner(spec.max_unavailable.as_ref(), desired(&of_group)) };
         let of_owner = of_owner.saturating_sub(most);
         // Of a revert, nobody knows here which pods are replaced, and by creation times the process counts every owner.
-        let has_reverted = |begun: &Restart| begun.changes.iter().any(|change| change.revert);
-        let is_unclear = grounds.by_times || status.begun().is_some_and(has_reverted);
+        let is_unclear = grounds.by_times || status.has_reverted();
         let Some(total) = spec.max_unavailable_total.as_ref().filter(|_| !is_unclear) else { return of_owner };
         // A pod stuck at one owner does not use the total of another.
         let of_total = |owner: &Workload| {

@@ -11,13 +11,13 @@ use configmonitor_operator::monitor::selector::Selector;
 use configmonitor_operator::monitor::spec::{Spec, UnmanagedPods};
 use rules::budget::is_everything;
 use rules::pod::Readiness;
-use rules::status::{ABSENT, Change, Request, Restart, Status};
+use rules::status::{ABSENT, Change, OTHER_KEYS, Request, SourceStatus, Status};
 use rules::{A_SECOND, Account, Event, Moment};
 use serde::de::Error;
 use serde::{Deserialize, Deserializer};
 use tokio::task;
 
-use crate::content::{CONFIG_MAPS, Content, Data, Source, Stored, discovers, hash};
+use crate::content::{CONFIG_MAPS, Content, Data, Source, Stored, discovers, hash, names};
 use crate::store::{Labels, Selection};
 
 /// The tolerance for clock skew where creation times decide.
@@ -104,14 +104,14 @@ pub struct Reading {
     is_written: bool,
     /// Whether a restore since then went back to a time before the reading was written down.
     is_undone: bool,
-    /// When a status about this reading was first sent, whatever the outcome.
-    pub tried: Option<Moment>,
 }
 
 #[derive(Clone, Debug)]
 pub struct Write {
     written: rules::Write,
     pub life: Life,
+    /// The task that wrote, and when it sent the request, in milliseconds.
+    sent: (usize, u64),
     /// When the process last read the ConfigMap, and listed the pods.
     pub read: Option<Moment>,
     /// When the process first read this version of the ConfigMap.
@@ -130,8 +130,6 @@ pub struct Write {
     /// Whether the API server had forgotten the list of the restart, so that the task did not know which pods it had
     /// replaced.
     pub by_times: bool,
-    /// Whether a restart was requested that the previous write says nothing of, so that pods may have been listed for it.
-    is_requested: bool,
     /// The existing pods: not finished, not terminating.
     pub alive: Vec<usize>,
     /// When each process first received the restart that began with this write.
@@ -168,10 +166,8 @@ pub struct Grounds {
     pub missing: Option<Source>,
     /// Whether the API server had forgotten the list of the restart, so that creation times had to decide.
     pub by_times: bool,
-    /// Whether the API server still had the list from when the content left.
-    pub is_since_known: bool,
-    /// The last change of content that the process had read.
-    pub changed: Option<Changed>,
+    /// Whether the task itself had read other content than the last one of a source in that status.
+    pub has_read_other: bool,
     /// The desired replicas of owners, as the task last read them.
     pub desired: BTreeMap<usize, usize>,
     /// When another task of the process may have read for this one what it goes by.
@@ -179,16 +175,10 @@ pub struct Grounds {
 }
 
 /// A change of content, as a process has read it.
-#[derive(Clone, Copy, Debug)]
-pub struct Changed {
-    pub at: Moment,
-    /// `at`, but without readings in between that only other tasks of the process have received.
-    pub received_at: Moment,
-    /// The first of the changes that each came within a quiet period of the previous one.
-    pub first_at: Moment,
-    pub content: Content,
-    /// Whether the first look found the change.
-    pub at_first_look: bool,
+#[derive(Clone, Copy)]
+struct Changed {
+    at: Moment,
+    content: Content,
 }
 
 #[derive(Debug, Deserialize)]
@@ -241,9 +231,6 @@ struct View {
     replaced: bool,
     read: Option<Moment>,
     changed: Option<Changed>,
-    /// Since when this content may have been all that the keeper has received: others need not have shared their
-    /// readings.
-    received: BTreeMap<Content, Moment>,
     /// The sources of which each task has read a ConfigMap.
     readers: BTreeSet<(usize, Source, &'static str)>,
 }
@@ -446,12 +433,8 @@ impl Ledger {
             .filter_map(|(book, Book { views, readings, .. })| {
                 let View { seen, changed, gone, read, .. } = views.get(&caller.life)?;
                 let (seen, changed, gone) = (Arc::clone(seen.as_ref()?), *changed, *gone);
-                let by_times = seen.status.begun().is_some_and(|begun| actor.lacks_a_list_of(begun));
-                let mut changes = seen.status.restart.iter().flat_map(|restart| &restart.changes);
-                let firsts =
-                    |change: &Change| change.since_pods_resource_version.as_ref().is_some_and(|it| actor.knows(it));
-                let is_since_known = changes.all(firsts);
-                let restart = seen.status.restart.as_ref().map(Restart::config_hash);
+                let by_times = actor.lacks_a_list_of(&seen.status);
+                let restart = seen.status.last_hash();
                 // By now others may have read other content, which this task does not know.
                 let is_of_it = |its: &&Reading| its.life == caller.life && Some(hash(its.content)) == restart;
                 let of_restart = readings.iter().rfind(is_of_it);
@@ -464,9 +447,26 @@ impl Ledger {
                 let is_seen = |its: &str| !self.without_secrets.contains(&caller.life) || !discovers(&seen.spec, its);
                 let missing = source.and_then(|source| source.only(|its| actor.missing.contains(its) && is_seen(its)));
                 let desired = actor.desired.clone();
-                Some(Grounds { book, seen, lists, gone, missing, by_times, is_since_known, changed, desired, read })
+                let has_read_other = self.has_read_other(&views[&caller.life], &seen, caller.actor);
+                Some(Grounds { book, seen, lists, gone, missing, by_times, has_read_other, desired, read })
             })
             .collect()
+    }
+
+    /// Returns whether a task has received other content of a source since its process last read what a status says.
+    fn has_read_other(&self, view: &View, seen: &Seen, actor: usize) -> bool {
+        let is_other = |part: Source| {
+            let known = seen.status.known().find(|known| known.name == part.name()).and_then(SourceStatus::last);
+            let Some(last) = known.filter(|last| *last != OTHER_KEYS) else { return false };
+            let differs = |finding: &&Finding| {
+                let data = finding.stored.and_then(|stored| self.versions.get(&stored.version)).map(|(_, data)| *data);
+                let contents = [part, part.first_key()].map(|part| part.known(|_| data));
+                data.is_some() && contents.into_iter().flatten().all(|content| hash(content) != last)
+            };
+            let found = view.known.get(part.name()).into_iter().flatten();
+            found.rev().take_while(differs).any(|finding| finding.actor == actor)
+        };
+        Source::by(&seen.spec, &seen.status).is_some_and(|source| source.parts().any(is_other))
     }
 
     /// Returns the lists of other tasks of the process that a task may go by. Another task may have read the ConfigMap
@@ -592,7 +592,7 @@ impl Ledger {
             view.forget();
         }
         (view.seen, view.is_undone) = (Some(Arc::clone(&seen)), false);
-        if let Some(start) = seen.status.begun().and_then(|begun| self.books[book].start_of_mut(begun)) {
+        if let Some(start) = self.books[book].start_of_mut(&seen.status) {
             start.learnt.entry(caller.life).or_insert(received);
         }
         let actor = &mut self.actors[caller.actor];
@@ -763,11 +763,6 @@ impl Ledger {
         (actor.watched, actor.went_by) = (watched, actor.saw);
         let Some(version) = status.source_version() else { return };
         self.books[book].pair(caller, status, &version, &self.versions);
-        let mut readings = self.books[book].readings.iter_mut().rev();
-        let its = readings.find(|reading| reading.life == caller.life && reading.version == version);
-        if let Some(its) = its {
-            its.tried.get_or_insert(at);
-        }
     }
 
     pub(crate) fn record_write(&mut self, at: Moment, caller: &Caller, book: usize, write: Written) {
@@ -781,12 +776,11 @@ impl Ledger {
             (actor.listed, actor.went_by, of_it.map(|list| list.at).max(), actor.watched);
         let desired = actor.desired.clone();
         // The list of a restart that begins may not have been written before.
-        let by_times = [&write.before, &write.after].into_iter().filter_map(|status| status.restart.as_ref());
-        let by_times = by_times.filter(|restart| actor.lacks_a_list_of(restart)).count() > 0;
+        let by_times = [&write.before, &write.after].into_iter().any(|status| actor.lacks_a_list_of(status));
         let book = &mut self.books[book];
         let Written { spec, before, after, alive } = write;
         let View { read, changed, known, .. } = &*book.views.entry(caller.life).or_default();
-        let (read, changed) = (*read, changed.filter(|its| after.config_hash() == Some(hash(its.content))));
+        let (read, changed) = (*read, changed.filter(|its| after.last_hash() == Some(hash(its.content))));
         let named = after.source_version();
         let is_own = |its: &Reading| its.life == caller.life;
         let place = book.readings.iter().rposition(|its| is_own(its) && Some(&its.version) == named.as_ref());
@@ -803,12 +797,10 @@ impl Ledger {
         let first_read = first_read.into_iter().chain(changed.map(|changed| changed.at)).min();
         let reading = place.map(|place| &mut book.readings[place]);
         let read = reading.as_ref().map(|reading| reading.time_of(caller.actor)).or(read);
-        let last = book.writes.last().map(|write| write.at);
-        let is_taken_up = |value: &str| value.chars().all(|value| before.has_taken_up(value));
-        let is_requested = book.requests.last().is_some_and(|(at, value)| Some(*at) > last || !is_taken_up(value));
         let write = Write {
             written: rules::Write { at, spec, before, after, undone: None },
             life: caller.life,
+            sent: (caller.actor, caller.sent),
             read,
             first_read,
             listed,
@@ -817,7 +809,6 @@ impl Ledger {
             watched,
             desired,
             by_times,
-            is_requested,
             alive,
             learnt: BTreeMap::new(),
         };
@@ -854,27 +845,24 @@ impl Ledger {
         if shared.any(|list| actor.disturbed > Some(list.at)) {
             return None;
         }
-        let begun = grounds.seen.status.begun()?;
-        let selection = Selection::parse(begun.pod_selector.as_deref());
-        let replaced = begun.last_list().and_then(|version| match actor.forgotten.get(version) {
-            Some(recalled) => recalled.as_ref().map(|(at, pods)| (*at, &**pods)),
-            None => self.lists.get(version).map(|(at, pods)| (*at, pods)),
+        let Seen { spec, status, .. } = &*grounds.seen;
+        let replaced = status.begun().and_then(|_| self.last_list(status)).and_then(|version| {
+            match actor.forgotten.get(version) {
+                Some(recalled) => recalled.as_ref().map(|(at, pods)| (*at, &**pods)),
+                None => self.lists.get(version).map(|(at, pods)| (*at, pods)),
+            }
         });
         let Some((at, pods)) = replaced else { return Some((Arc::clone(&grounds.seen), Default::default())) };
         let book = &self.books[grounds.book];
-        let was_selected = |pod: &&usize| {
-            let pod = &self.pods[**pod];
-            selection.matches(pod.labels_at(at)) && self.is_meant(pod, begun, |version| actor.knows(version))
-        };
-        let start = book.start_of(begun);
+        let is_replaced = |pod: &&usize| self.is_stale((status, spec), &self.pods[**pod], (grounds.by_times, at));
+        let start = book.start_of(status);
         let began = start.and_then(|start| start.listed.max(start.shared));
         let is_left = |pod: &&usize| self.pods[**pod].gone.is_none_or(|gone| Some(gone) > began);
         let by_selection = [None, Some(at), began].into_iter().flat_map(|selected_at| {
-            let is_selected = |pod: usize| {
-                selected_at.is_none_or(|selected_at| self.pods[pod].was_selected(&grounds.seen.spec, selected_at))
-            };
+            let is_selected =
+                |pod: usize| selected_at.is_none_or(|selected_at| self.pods[pod].was_selected(spec, selected_at));
             let all: BTreeSet<usize> =
-                pods.iter().filter(was_selected).copied().filter(|pod| is_selected(*pod)).collect();
+                pods.iter().filter(is_replaced).copied().filter(|pod| is_selected(*pod)).collect();
             [all.iter().filter(is_left).copied().collect(), all]
         });
         Some((Arc::clone(&grounds.seen), by_selection.collect()))
@@ -1042,18 +1030,61 @@ impl Ledger {
         self.pods.iter().flat_map(of).filter(move |at| (from..=to).contains(at)).chain([from, to])
     }
 
-    /// Returns whether the pod is in the list of a change that it refers to, or of the request. Only a list that is known
-    /// says no.
-    pub fn is_meant(&self, pod: &PodRecord, restart: &Restart, is_known: impl Fn(&String) -> bool) -> bool {
-        let selection = Selection::parse(restart.pod_selector.as_deref());
-        let is_listed = |version: Option<&String>| {
-            let listed = version.filter(|version| is_known(version)).and_then(|version| self.list(version));
-            listed.is_none_or(|listed| pod.born < listed && selection.matches(pod.labels_at(listed)))
+    /// Returns whether a pod may have read other content than the last one of a source that concerns it, or is meant by a
+    /// request, by what a process could know at this moment. `by_times`: a list was forgotten, so that it was made up for by
+    /// times of creation.
+    pub fn is_stale(
+        &self,
+        (status, spec): (&Status, &Spec),
+        pod: &PodRecord,
+        (by_times, known_at): (bool, Moment),
+    ) -> bool {
+        let selection = Selection::parse(status.begun().and_then(|begun| begun.pod_selector.as_deref()));
+        let room = if by_times { SKEW } else { A_SECOND };
+        let listed = |version: &Option<String>| version.as_ref().and_then(|version| self.list(version));
+        let was_in = |version: &Option<String>| {
+            listed(version).is_some_and(|at| pod.born < at && selection.matches(pod.labels_at(at)))
         };
-        let refers = |change: &Change| !change.is_discovered || pod.refers_to(&change.name);
-        let of_change = |change: &Change| refers(change) && is_listed(change.pods_resource_version.as_ref());
-        restart.changes.iter().any(of_change)
-            || restart.request.iter().any(|request| is_listed(request.pods_resource_version.as_ref()))
+        let may_be_in =
+            |version: &Option<String>, at: ServerTime| was_in(version) || by_times && pod.created <= at.plus(SKEW);
+        let may_have_read = |change: &Change, next: &Change| {
+            let list = listed(&change.pods_resource_version);
+            // The selector may have been edited since.
+            let is_made_up = by_times && pod.created > change.observed_at.plus(SKEW);
+            let was_selected = || list.is_some_and(|at| pod.was_selected(spec, at));
+            let was_listed = was_in(&change.pods_resource_version) && was_selected() && !is_made_up;
+            let had_not_started = pod.started > listed(&next.pods_resource_version) || pod.started.is_none();
+            !was_listed || had_not_started || pod.may_have_read(change.since.minus(room), known_at)
+        };
+        // The spec may have come to name or to discover it since.
+        let concerns = |known: &SourceStatus| {
+            let is_named = names(spec, &known.name);
+            is_named || discovers(spec, &known.name) && (!known.discovered || pod.refers_to(&known.name))
+        };
+        let is_old = |(came, next): (Option<&Change>, &Change)| {
+            may_be_in(&next.pods_resource_version, next.observed_at)
+                && came.is_none_or(|change| may_have_read(change, next))
+        };
+        let is_meant = |request: &Request| may_be_in(&request.pods_resource_version, request.observed_at);
+        status.request().is_some_and(is_meant)
+            || status.sources.iter().filter(|known| concerns(known)).any(|known| known.former().any(is_old))
+    }
+
+    /// Returns the list of pods that was made last for a status.
+    fn last_list<'a>(&self, status: &'a Status) -> Option<&'a String> {
+        status.lists().max_by_key(|version| self.list(version))
+    }
+
+    /// Returns when the last list of pods for a status was made.
+    pub fn last_listed(&self, status: &Status) -> Option<Moment> {
+        self.list(self.last_list(status)?)
+    }
+
+    /// Returns when the last of the lists was made with which the restart under way has begun.
+    pub fn began_with(&self, status: &Status) -> Option<Moment> {
+        let marked = status.changes().filter(|change| change.begun).map(|change| &change.pods_resource_version);
+        let lists = marked.chain(status.request().map(|request| &request.pods_resource_version));
+        lists.filter_map(|version| self.list(version.as_ref()?)).max()
     }
 
     /// Returns when the list of this version was made.
@@ -1128,9 +1159,9 @@ impl Actor {
         !self.forgotten.contains_key(version)
     }
 
-    /// Returns whether the task does not know which pods were in a list of a restart.
-    fn lacks_a_list_of(&self, restart: &Restart) -> bool {
-        restart.lists().any(|version| !self.knows(version))
+    /// Returns whether the task does not know which pods were in a list of a status.
+    fn lacks_a_list_of(&self, status: &Status) -> bool {
+        status.lists().any(|version| !self.knows(version))
     }
 }
 
@@ -1209,7 +1240,7 @@ impl Book {
         let again = view.last.as_ref() == Some(&version) && !first;
         view.last = Some(version.clone());
         // Content that the status already names needs no write.
-        let is_named = |content| own && !view.is_undone && seen.status.target() == Some(hash(content));
+        let is_named = |content| own && !view.is_undone && seen.status.last_hash() == Some(hash(content));
         let before = self.readings.iter_mut().rfind(|reading| reading.life == life && reading.version == version);
         if let Some(before) = before.filter(|_| again) {
             // The same version once more is news only to another keeper.
@@ -1227,10 +1258,6 @@ impl Book {
             return;
         }
         view.read = Some(at);
-        if own || first {
-            view.received.retain(|received, _| *received == content && !first);
-        }
-        let received_at = *view.received.entry(content).or_insert(at);
         // The first content of a source that was added changes nothing.
         let is_added = |changed: &Changed| first_of.len() < source.count() && overlap(changed.content, content);
         let is_same = |changed: &Changed| (!first || is_added(changed)) && !differ(changed.content, content);
@@ -1238,10 +1265,7 @@ impl Book {
             // More of the content may be known by now.
             changed.content = content;
         } else {
-            let quiet = u64::from(seen.spec.quiet_period_seconds.unwrap_or(0)) * 1000;
-            let run = view.changed.filter(|before| !first && at.ms < before.at.ms + quiet);
-            let first_at = run.map_or(at, |before| before.first_at);
-            view.changed = Some(Changed { at, received_at, first_at, content, at_first_look: first });
+            view.changed = Some(Changed { at, content });
         }
         let recorded = is_named(content).then_some(at);
         let may_be_first = first || is_new_to_task;
@@ -1315,22 +1339,6 @@ impl Book {
         self.of(part).filter(|reading| reading.recorded.is_some() && reading.is_kept())
     }
 
-    /// Returns the readings of `kept`, and the first readings of each process: these may have been for another
-    /// ConfigMonitor that shares them.
-    pub fn kept_or_first(&self, part: Source) -> impl Iterator<Item = &Reading> {
-        // A restore takes nothing from a process that could not write a reading down.
-        let of_it = self.of(part).filter(|reading| reading.is_kept() || reading.recorded.is_none());
-        of_it.filter(|reading| reading.recorded.is_some() || reading.is_first() || reading.tried.is_some())
-    }
-
-    /// Returns whether the process found this content at its first look, and has read no other since.
-    pub fn is_of_first_look(&self, reading: &Reading) -> bool {
-        let its =
-            |other: &&Reading| other.life == reading.life && other.source == reading.source && other.at <= reading.at;
-        let is_same = |other: &&Reading| other.version == reading.version && other.content == reading.content;
-        self.readings.iter().rev().filter(its).take_while(is_same).any(|other| other.may_be_first)
-    }
-
     /// Returns the readings of a ConfigMap, ordered by time.
     fn of(&self, part: Source) -> impl DoubleEndedIterator<Item = &Reading> {
         self.readings.iter().filter(move |reading| reading.of_part(part).is_some())
@@ -1367,13 +1375,13 @@ impl Book {
         Account { writes, requests: &self.requests, wiped: &self.wiped, skew }
     }
 
-    /// Returns the write with which a restart began.
-    pub fn start_of(&self, restart: &Restart) -> Option<&Write> {
-        self.writes.iter().rfind(|write| write.starts(restart))
+    /// Returns the write with which the restart began that is under way in a status.
+    pub fn start_of(&self, status: &Status) -> Option<&Write> {
+        self.writes.iter().rfind(|write| write.starts(status))
     }
 
-    fn start_of_mut(&mut self, restart: &Restart) -> Option<&mut Write> {
-        self.writes.iter_mut().rfind(|write| write.starts(restart))
+    fn start_of_mut(&mut self, status: &Status) -> Option<&mut Write> {
+        self.writes.iter_mut().rfind(|write| write.starts(status))
     }
 
     /// Returns the specs that were in force at some time between these moments.
@@ -1557,7 +1565,6 @@ impl Reading {
             replaces_immutable: false,
             is_written: false,
             is_undone: false,
-            tried: None,
         }
     }
 
@@ -1588,22 +1595,9 @@ impl Reading {
         !self.is_undone
     }
 
-    /// Returns whether another process had read this before `written` was recorded, and wrote no status about it: it
-    /// was no news then, and is not in the status.
-    pub fn is_outdone_by(&self, written: &Self) -> bool {
-        self.life != written.life && !self.is_written && self.recorded < written.recorded
-    }
-
     /// Returns when this task first received the answer, or else when another task of the process did.
     fn time_of(&self, task: usize) -> Moment {
         self.by.iter().find(|(actor, _)| *actor == task).map_or(self.at, |(_, at)| *at)
-    }
-
-    /// Returns when the last task first received this answer before the status showed it: any task may have read it for
-    /// the others.
-    pub fn last_at(&self) -> Moment {
-        let before = self.by.iter().map(|(_, at)| *at).filter(|at| self.recorded.is_none_or(|recorded| *at < recorded));
-        before.max().unwrap_or(self.at)
     }
 
     /// Returns whether this is the hash of what was read of a ConfigMap, or of fewer keys of it.
@@ -1632,15 +1626,8 @@ impl Deref for Write {
 }
 
 impl Write {
-    fn starts(&self, restart: &Restart) -> bool {
-        self.start().is_some_and(|start| start.which() == restart.which())
-    }
-
-    /// Returns whether this write takes content as the baseline: at the first look, or because the source is another
-    /// one.
-    pub(crate) fn is_baseline(&self) -> bool {
-        let known = self.after.known().count();
-        known > 0 && self.after.new_since(&self.before).count() == known
+    fn starts(&self, status: &Status) -> bool {
+        self.start().is_some() && self.after.which() == status.which()
     }
 
     /// Returns whether the process could know of a deletion: by the answer, or by a list that the task has made since.
@@ -1657,134 +1644,106 @@ impl Write {
         listed.ms.max(known.unwrap_or(0)).saturating_sub(ledger.lag)
     }
 
-    /// Returns the restart that ends with this write. A restart without pods ends before it has begun, and has only a
-    /// list.
-    pub fn completes(&self, ledger: &Ledger, book: &Book) -> Option<Completed> {
-        let advances = self.after.advances(&self.before);
-        let is_baseline = self.before.restart.is_none() && self.is_baseline() || self.leaves_some_out() && !advances;
-        if !self.before.is_baselined() || self.after.restart.is_some() || is_baseline {
-            return None;
-        }
-        let before = self.before.restart.as_ref();
-        let has_other_keys = |change: &Change| self.after.keys_of(&change.name) != self.before.keys_of(&change.name);
-        if !advances && before.is_some_and(|before| !before.has_begun() && before.changes.iter().any(has_other_keys)) {
-            // Content that came back along with an edit of its keys has another hash.
-            return None;
-        }
-        let is_for = |restart: &&Restart| self.after.has_reached(restart, &self.before) && self.supersedes().is_none();
-        let restart = before.filter(is_for);
-        let begun = restart.filter(|restart| restart.has_begun());
-        let named = restart.and_then(Restart::last_list);
-        let finds_none = self.listed.max(self.shared) > self.first_read && advances;
-        let may_be_back = self.listed > self.read && before.is_some() && !self.is_requested;
-        let list = match named {
-            Some(version) => ledger.list(version)?,
-            // The first list counts, even if it is not written down yet.
-            None if finds_none || may_be_back => {
-                ledger.first_list_after(self.first_read).or(self.listed.max(self.shared))?
-            }
-            None => return None,
+    /// Returns the last reading that the task itself had made of a ConfigMap when it sent this.
+    pub fn goes_by<'a>(&self, book: &'a Book, part: Source) -> Option<&'a Reading> {
+        let (actor, sent) = self.sent;
+        let at = |reading: &Reading| {
+            let own = reading.by.iter().filter(|(by, at)| *by == actor && at.ms < sent);
+            own.map(|(_, at)| *at).max().filter(|_| reading.life == self.life)
         };
-        // Content that comes back within its quiet period ends no restart.
-        let quiet = Duration::from_secs(self.spec.quiet_period_seconds.unwrap_or(0).into());
-        // An answer may have come late, and the period counts from then.
-        let pending = |write: &&Self| write.after.restart == self.before.restart;
-        let first = || book.writes.iter().rev().skip_while(|write| write.at >= self.at).take_while(pending).last();
-        let since = || before.map(Restart::observed_at).max(first().map(|first| first.at.second()));
-        let has_rested = || self.read.zip(since()).is_some_and(|(back, since)| back.second() >= since.plus(quiet));
-        // One that was never written down was about the sources whose content is recorded now. A change that it has in
-        // common with the one before keeps its list.
-        let unwritten = || {
-            // What it was about and the spec no longer names has not gone back.
-            let is_named = |change: &&Change| self.after.sources.iter().any(|known| known.name == change.name);
-            let since = |restart: &Restart| {
-                let of_named = restart.changes.iter().filter(is_named).map(|change| change.since).min();
-                of_named.unwrap_or_else(|| restart.since()).minus(A_SECOND)
-            };
-            let oldest = before.filter(|_| !advances).map(since);
-            let of_source = |name: String| {
-                // Under other keys the same content has another hash.
-                let has_its_version = self.before.version_of(&name) == self.after.version_of(&name);
-                let is_same = has_its_version && self.before.interrupted().is_none();
-                let is_it = |change: &&Change| {
-                    change.name == name && (is_same || self.after.hash_of(&name) == Some(&change.hash))
-                };
-                let known = before.and_then(|before| before.changes.iter().find(is_it));
-                let own = known.and_then(|change| ledger.list(change.pods_resource_version.as_ref()?));
-                let referring_to = discovers(&self.spec, &name).then(|| vec![name]);
-                Part { list: own.unwrap_or(list), oldest, newest: None, referring_to }
-            };
-            // Nothing is recorded of what went back.
-            let of_before = || before.iter().flat_map(|before| &before.changes).map(|change| change.name.clone());
-            let recorded = self.after.recorded_since(&self.before);
-            let names = if recorded.is_empty() { of_before().collect() } else { recorded };
-            names.into_iter().map(of_source).collect()
-        };
-        Some(Completed {
-            list,
-            selector: begun.and_then(|begun| Some(Selection::parse(Some(begun.pod_selector.as_ref()?)))),
-            parts: restart.map_or_else(unwritten, |restart| self.parts(ledger, restart, list)),
-            is_certain: named.is_some() || finds_none || has_rested() && ledger.skew.is_zero(),
-        })
+        book.of(part).filter_map(|reading| Some((at(reading)?, reading))).max_by_key(|(at, _)| *at).map(|(_, its)| its)
     }
 
-    /// Returns what each change of a restart and its request were about. The last list stands in for one that was not
-    /// written down.
-    fn parts(&self, ledger: &Ledger, restart: &Restart, last: Moment) -> Vec<Part> {
-        let list = |version: Option<&String>| version.and_then(|version| ledger.list(version)).unwrap_or(last);
+    /// Returns which pods may have had other content than the last one, as the journal was cut to that with this write.
+    /// Content that no pod has read may be recorded without a journal.
+    pub fn completes(&self, ledger: &Ledger) -> Option<Completed> {
+        let is_over = self.settles() || self.after.restart.is_none() && self.after.advances(&self.before);
+        if !self.before.is_baselined() || !is_over {
+            return None;
+        }
         let newest = |observed_at: ServerTime| self.by_times.then(|| observed_at.plus(SKEW));
-        let is_scoped = |change: &Change| match restart.has_begun() {
-            true => change.is_discovered,
-            false => discovers(&self.spec, &change.name),
-        };
-        let of_change = |change: &Change| Part {
-            list: list(change.pods_resource_version.as_ref()),
-            oldest: change.revert.then(|| change.since.minus(A_SECOND)),
-            newest: newest(change.observed_at),
-            referring_to: is_scoped(change).then(|| vec![change.name.clone()]),
-        };
         let of_request = |request: &Request| Part {
-            list: list(request.pods_resource_version.as_ref()),
-            oldest: None,
+            list: self.list(ledger, request.pods_resource_version.as_ref()),
+            since: None,
             newest: newest(request.observed_at),
             referring_to: None,
         };
-        let changes = restart.changes.iter().filter(|change| !self.leaves_out(change));
-        changes.map(of_change).chain(restart.request.iter().map(of_request)).collect()
+        let pairs = self.after.sources.iter().filter_map(|after| Some((self.journal_of(after)?, after)));
+        let of_source = |(journal, after): (SourceStatus, &SourceStatus)| {
+            let is_scoped = after.discovered || journal.discovered || discovers(&self.spec, &after.name);
+            let part = |(came, next): (Option<&Change>, &Change)| Part {
+                list: self.list(ledger, next.pods_resource_version.as_ref()),
+                since: came.map(|came| (self.list(ledger, came.pods_resource_version.as_ref()), came.since)),
+                newest: newest(next.observed_at),
+                referring_to: is_scoped.then(|| after.name.clone()),
+            };
+            journal.former().map(part).collect::<Vec<_>>()
+        };
+        let parts = pairs.flat_map(of_source).chain(self.before.request().map(of_request)).collect();
+        let begun = self.before.begun().and_then(|begun| begun.pod_selector.as_deref());
+        Some(Completed { selection: Selection::parse(begun), parts })
+    }
+
+    /// Returns the journal of a source before this write, up to the content that is recorded with it.
+    fn journal_of(&self, after: &SourceStatus) -> Option<SourceStatus> {
+        // Under other keys the same content has another hash.
+        let is_comparable = |known: &&SourceStatus| known.hash.is_some() && after.has_keys_of(Some(known));
+        let mut journal = self.before.of(after).filter(is_comparable)?.clone();
+        if after.hash.as_deref() != journal.last() {
+            let (hash, at) = (after.hash.clone()?, self.first_read.unwrap_or(self.at).second());
+            let (since, observed_at, pods_resource_version) = (at, at, None);
+            journal.changes.push(Change { hash, since, observed_at, pods_resource_version, begun: false });
+        }
+        Some(journal)
+    }
+
+    /// Returns when a list was made. The first list since the last reading, or else the one that the process went by, may
+    /// not be written down.
+    fn list(&self, ledger: &Ledger, version: Option<&String>) -> Moment {
+        let unwritten = || ledger.first_list_after(self.first_read).filter(|at| *at < self.at).unwrap_or(self.at);
+        version.and_then(|version| ledger.list(version)).unwrap_or_else(unwritten)
     }
 }
 
-/// A completed restart, by the pods that it was about.
+/// The end of a journal, by the pods that may have had other content than the last one.
 pub struct Completed {
-    /// When the pods were last listed.
-    list: Moment,
-    /// The label selector, if it was written down.
-    selector: Option<Selection>,
+    /// By the label selector with which the restart began, if one has.
+    selection: Selection,
     parts: Vec<Part>,
-    /// Whether the write ends a restart. Content may have come back within its quiet period, which two clocks leave
-    /// unclear.
-    is_certain: bool,
 }
 
-/// A change or a request of a restart.
+/// A content that is not the last one, or a request.
 struct Part {
-    /// When the pods were listed.
+    /// When the pods were listed after it: they may have read it.
     list: Moment,
-    /// The time after which the pods were created, or started if that was later.
-    oldest: Option<ServerTime>,
+    /// When the pods were listed that may have been there before it, and until when the content before was known.
+    since: Option<(Moment, ServerTime)>,
     /// If creation times decide, the time by which the pods were created.
     newest: Option<ServerTime>,
-    /// The sources of which a pod must refer to one to be restarted. `None`: all pods are.
-    referring_to: Option<Vec<String>>,
+    /// The source to which a pod must refer to be restarted. `None`: all pods are.
+    referring_to: Option<String>,
 }
 
 /// What a restart owes to a pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Owed {
     Nothing,
-    /// The pod is in the list and of that time, but is not to be restarted.
+    /// The pod may have read other content, but is not to be restarted.
     LeftAlone,
     Replacement,
+}
+
+impl Part {
+    /// Returns whether the pod may have read this.
+    fn is_of(&self, pod: &PodRecord) -> bool {
+        let may_have_read = |(list, since): (Moment, ServerTime)| {
+            pod.born > list || pod.may_have_read(since.minus(A_SECOND), self.list)
+        };
+        pod.born <= self.list
+            && self.since.is_none_or(may_have_read)
+            && self.newest.is_none_or(|newest| pod.created <= newest)
+            && self.referring_to.as_ref().is_none_or(|source| pod.refers_to(source))
+    }
 }
 
 impl Completed {
@@ -1798,7 +1757,7 @@ impl Completed {
             return true;
         }
         // A pod that was gone before the restart began was not replaced by it.
-        let start = book.writes.iter().rfind(|before| before.at < write.at && before.begins());
+        let start = book.writes.iter().rfind(|before| before.at < write.at && before.start().is_some());
         let began = start.map(|start| start.at);
         let is_owed = |pod: &usize| {
             let was_there = ledger.pods[*pod].gone.is_none_or(|gone| Some(gone) > began);
@@ -1816,7 +1775,7 @@ impl Completed {
             its.filter(|(number, pod)| pod.is_available(at, least(*number), late)).count() >= desired
         };
         let is_replaced = |at: u64| !old.iter().any(|pod| pod.is_left(at));
-        let from = write.goes_by_pods_from(ledger, write.listed.or(write.shared).unwrap_or(self.list), true);
+        let from = write.goes_by_pods_from(ledger, write.listed.or(write.shared).unwrap_or(write.at), true);
         // The restart becomes complete when a pod ends or is available, or was complete before.
         let comes = ledger.pods.iter().enumerate().flat_map(|(number, pod)| {
             let ready = pod.ready.periods().map(|(from, _)| from.ms + least(number));
@@ -1832,28 +1791,16 @@ impl Completed {
     /// Returns whether the restart that ended with this write had to replace the pod, if it still existed.
     pub fn owes(&self, ledger: &Ledger, book: &Book, write: &Write, pod: usize) -> Owed {
         let pod = &ledger.pods[pod];
-        let in_time = |part: &&Part| {
-            pod.born <= part.list
-                && part.oldest.is_none_or(|oldest| pod.may_have_read(oldest, part.list))
-                && part.newest.is_none_or(|newest| pod.created <= newest)
-        };
-        let parts: Vec<&Part> = self.parts.iter().filter(in_time).collect();
         // A pod that was not selected for a while counts as selected only later.
-        let always_selected = |part: &Part| {
-            pod.labels_between(part.list, write.at).all(|labels| {
-                selects(&write.spec, labels) && self.selector.as_ref().is_none_or(|selector| selector.matches(labels))
-            })
+        let is_meant = |part: &&Part| {
+            let mut labels = pod.labels_between(part.list, write.at);
+            labels.all(|labels| selects(&write.spec, labels) && self.selection.matches(labels))
+                && book.specs_between(part.list, write.at).all(|spec| pod.is_restartable(spec) && pod.is_in_scope(spec))
         };
-        let may_go = |spec| pod.is_restartable(spec) && pod.is_in_scope(spec);
-        let always_restartable = book.specs_between(self.list, write.at).all(may_go);
-        let is_meant = |part: &Part| {
-            part.referring_to.as_ref().is_none_or(|sources| sources.iter().any(|source| pod.refers_to(source)))
-        };
-        let is_owed = parts.iter().any(|part| is_meant(part) && always_selected(part));
-        match always_restartable && (is_owed || parts.iter().all(|part| always_selected(part))) {
+        let parts: Vec<&Part> = self.parts.iter().filter(|part| part.is_of(pod)).collect();
+        match parts.iter().any(is_meant) {
             _ if parts.is_empty() => Owed::Nothing,
-            true if self.is_certain && is_owed => Owed::Replacement,
-            true => Owed::Nothing,
+            true => Owed::Replacement,
             false => Owed::LeftAlone,
         }
     }

@@ -67,8 +67,8 @@ pub(super) fn check_deletions(timeline: &Timeline, deleted: &BTreeSet<String>) -
         let selects = |monitor: &&Monitor| monitor.until(at).any(|version| version.selects(&pod.labels));
         let selecting = timeline.monitors.values().filter(selects);
         let versions: Vec<&MonitorVersion> = selecting.flat_map(|monitor| monitor.until(at)).collect();
-        let begun = versions.iter().filter(|version| version.is_begun()).filter_map(|version| version.restart());
-        let listed = begun.flat_map(|restart| restart.lists().filter_map(|list| list.parse().ok()).max());
+        let begun = versions.iter().filter_map(|version| version.begun());
+        let listed = begun.flat_map(|status| status.lists().filter_map(|list| list.parse().ok()).max());
         let wrong = match listed.max() {
             _ if versions.is_empty() || pod.owner.is_none() => "stranger: no ConfigMonitor selects",
             None => "no intent: no restart had begun for",
@@ -98,10 +98,9 @@ pub(super) fn check_accounts(timeline: &Timeline) -> Verdict {
 }
 
 fn restarts(monitor: &Monitor) -> usize {
-    let begun = monitor.versions.iter().filter(|version| version.is_begun());
-    let mut lists: Vec<_> = begun.map(|version| version.restart().and_then(|it| it.last_list().cloned())).collect();
-    lists.dedup();
-    lists.len()
+    let mut begun: Vec<_> = monitor.versions.iter().filter_map(|version| version.begun()?.which()).collect();
+    begun.dedup();
+    begun.len()
 }
 
 #[cfg(test)]
@@ -144,8 +143,8 @@ mod tests {
         fn status(self, list: Option<&str>) -> Self {
             let at = "2026-01-01T00:00:00Z";
             let change =
-                |list| json!({"hash": "b", "since": at, "observedAt": at, "podsResourceVersion": list, "begun": true});
-            let changes: Vec<Value> = list.map(change).into_iter().collect();
+                |list| json!({"hash": "b", "observedAt": at, "since": at, "podsResourceVersion": list, "begun": true});
+            let changes: Vec<Value> = list.into_iter().map(change).collect();
             let restart = list.map(|_| json!({"number": 1, "startedAt": at}));
             let sources =
                 json!([{"kind": "ConfigMap", "name": "c", "resourceVersion": "1", "hash": "a", "changes": changes}]);

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::SystemTime;
 
 use configmonitor_operator::monitor::spec::Spec;
-use rules::status::{Restart, Status};
+use rules::status::Status;
 use rules::{Event, Moment, Write};
 use serde_json::{Map, Value, from_value, json};
 use testenv::history::Version;
@@ -209,8 +209,9 @@ impl MonitorVersion {
         self.known().map(|known| with_keys(&text(&known["kind"]), known)).collect()
     }
 
-    pub(crate) fn restart(&self) -> Option<Restart> {
-        from_value::<Status>(self.status.clone()).ok()?.restart
+    /// Returns the status, if a restart has begun.
+    pub(crate) fn begun(&self) -> Option<Status> {
+        from_value::<Status>(self.status.clone()).ok().filter(|status| status.begun().is_some())
     }
 
     fn known(&self) -> impl Iterator<Item = &Value> {
@@ -234,10 +235,6 @@ impl MonitorVersion {
 
     fn expressions(&self) -> impl Iterator<Item = &Value> {
         self.spec["podSelectorExpressions"].as_array().into_iter().flatten()
-    }
-
-    pub(crate) fn is_begun(&self) -> bool {
-        !self.status["restart"]["startedAt"].is_null()
     }
 }
 
