@@ -522,6 +522,14 @@ impl Status {
         )
     }
 
+    /// Returns the last of the lists with which the restart under way began.
+    pub(crate) fn began_with(&self) -> Option<&ResourceVersion> {
+        let marked = self.changes().filter(|change| change.begun);
+        let of_changes = marked.map(|change| (change.observed_at, change.pods_resource_version.as_ref()));
+        let of_request = self.request().map(|request| (request.observed_at, request.pods_resource_version.as_ref()));
+        of_changes.chain(of_request).max_by_key(|(at, _)| *at)?.1
+    }
+
     /// Names this list of pods wherever none is named. Returns whether there was such a place.
     pub(crate) fn fill(&mut self, list: &ResourceVersion) -> bool {
         let requested = self.restart.as_mut().and_then(|restart| restart.request.as_mut());

@@ -64,7 +64,7 @@ impl Planner<'_> {
         if status.fill(&listing.version) {
             self.lists.record(listing.version.clone(), selector.clone(), Arc::new(uids(&listing.pods)));
         }
-        let plan = self.plan(status, &forgotten, &listing.referrers, selector, &listing.pods);
+        let plan = self.plan(status, &forgotten, &listing.referrers, selector, (Vec::new(), &listing.pods));
         Ok((plan, listing, interest))
     }
 
@@ -78,44 +78,46 @@ impl Planner<'_> {
             referrers.see(&scope, &pod.uid, spec.as_deref());
             Arc::new(pod)
         };
-        let mut last = None;
-        if let Some((version, _)) = status.lists().max_by_key(|(_, at)| *at) {
-            last = self.again(&selection, version, &mut take).await?;
-            if let Some(pods) = &last {
+        let mut first = None;
+        if let Some(version) = status.began_with() {
+            first = self.again(&selection, version, &mut take).await?;
+            if let Some(pods) = &first {
                 self.lists.record(version.clone(), selector.clone(), Arc::new(uids(pods)));
             }
         }
         let forgotten = self.load(status, &selector).await?;
-        let pods = match last {
-            Some(pods) => pods,
-            None => match context.client.list(&selection, None, take).await {
-                Ok(list) => list.items,
-                Err(error) => {
-                    self.lists.every_list_fails();
-                    return Err(error);
-                }
-            },
-        };
+        let mut now = Vec::new();
+        // Other content may have come and gone since it began.
+        if first.is_none() || status.pending().next().is_some() {
+            let list = context.client.list(&selection, None, take).await;
+            now = list.inspect_err(|_| self.lists.every_list_fails())?.items;
+        }
         info!(pods = begun.pods, "restart resumed");
-        Ok(self.plan(status, &forgotten, &referrers, selector, &pods))
+        Ok(self.plan(status, &forgotten, &referrers, selector, (first.unwrap_or_default(), &now)))
     }
 
+    /// Plans the restart of those pods that are stale as they were first, if that is known, or as they are now.
     fn plan(
         self,
         status: &Status,
         forgotten: &[ResourceVersion],
         referrers: &Referrers,
         selector: String,
-        pods: &[Arc<Pod>],
+        (mut pods, now): (Vec<Arc<Pod>>, &[Arc<Pod>]),
     ) -> Plan {
+        let first = uids(&pods);
+        let (known, new): (Vec<_>, Vec<_>) = now.iter().partition(|pod| first.contains(&pod.uid));
+        pods.extend(new.into_iter().cloned());
         for version in forgotten {
-            self.lists.make_up(status, version, selector.clone(), pods);
+            self.lists.make_up(status, version, selector.clone(), &pods);
         }
         let lists = &*self.lists;
         let is_stale =
             |pod: &Pod| is_stale(status, lists, pod, |known| !known.discovered || referrers.contain(&known.name, pod));
+        let since: Snapshot = known.into_iter().filter(|pod| is_stale(pod)).map(|pod| pod.uid.clone()).collect();
+        let is_old = |pod: &Pod| is_stale(pod) || since.contains(&pod.uid);
         let own_pod = self.context.shared.settings.own_pod.as_ref();
-        Plan::new(self.policy, (is_stale, lists.are_by_times()), selector, pods, own_pod)
+        Plan::new(self.policy, (is_old, lists.are_by_times()), selector, &pods, own_pod)
     }
 
     /// Makes the lists of this selector again that the status names and this process does not have. Returns those that the

@@ -187,17 +187,20 @@ impl Restarts {
     async fn known(&mut self, step: &Step<'_>) -> Result<Option<&mut Watched>, Error> {
         let Step { context, policy, ref status, .. } = *step;
         let Some(begun) = status.begun() else { return Ok(None) };
-        let mut watched = match self.watched.take().filter(|watched| watched.machine.is_of(status, begun)) {
-            Some(watched) => watched,
-            None => {
-                let plan = self.planner(step).recall(Scope::of(status), status, begun).await?;
-                let own_pod = context.shared.settings.own_pod.clone();
-                Watched::new(Machine::recall(policy, plan, status, begun, own_pod))
+        let mut watched = self.watched.take().filter(|watched| watched.machine.number() == begun.number);
+        if !watched.as_ref().is_some_and(|watched| watched.machine.is_of(status)) {
+            let plan = self.planner(step).recall(Scope::of(status), status, begun).await?;
+            let own_pod = context.shared.settings.own_pod.clone();
+            match &mut watched {
+                Some(watched) => watched.replan(plan, status),
+                None => watched = Some(Watched::new(Machine::recall(policy, plan, status, begun, own_pod))),
             }
-        };
+        }
+        let Some(watched) = watched else { return Ok(None) };
+        let watched = self.watched.insert(watched);
         watched.resume(policy, begun);
         watched.leave_out(step.memory.missing_discovered());
-        Ok(Some(self.watched.insert(watched)))
+        Ok(Some(watched))
     }
 
     /// Reports that the canary has failed. Now and then looks whether somebody else has replaced the other pods, which

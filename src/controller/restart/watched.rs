@@ -21,10 +21,10 @@ use crate::kube::error::Error;
 use crate::kube::faults::Faults;
 use crate::monitor::notice::Notice;
 use crate::monitor::restart::machine::{Do, Machine, News};
-use crate::monitor::restart::plan::Scope;
+use crate::monitor::restart::plan::{Plan, Scope};
 use crate::monitor::source::SourceName;
 use crate::monitor::spec::Policy;
-use crate::monitor::status::Begun;
+use crate::monitor::status::{Begun, Status};
 
 /// After an evaluation, the watch is only read for this many times as long as that took, but no longer than
 /// `BATCH_WINDOW`. Otherwise 50 restarts of the same 1,000 pods evaluate all pods at each event, for twice the CPU.
@@ -135,6 +135,12 @@ impl Watched {
             }
         }
         ControlFlow::Continue(())
+    }
+
+    /// Takes the plan that follows from a journal which has changed.
+    pub(super) fn replan(&mut self, plan: Plan, status: &Status) {
+        self.machine.replan(plan, status);
+        self.watch.close();
     }
 
     /// Begins another step of the restart, as the status has it.

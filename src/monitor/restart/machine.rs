@@ -63,6 +63,8 @@ pub(crate) struct Machine<P> {
     seen_failed: Option<Arc<Pod>>,
     /// An earlier process may have deleted pods that are not in `begun.deleted`.
     is_resumed: bool,
+    /// The plan may have more pods than the restart began with.
+    is_replanned: bool,
     /// When the content was first read. `None` after the first deletion.
     waits_since: Option<ServerTime>,
     /// When the status must say what the last wave deleted, and when the next pass is due. `None` once it does.
@@ -224,7 +226,8 @@ impl<P> Machine<P> {
         let canary = canary.map(|pods| Canary { pods, state: CanaryState::Replacing });
         let begun = Begun::new(status.next_number(), now, policy.selector.to_query(), plan.len());
         let machine = Self::of(policy, plan, status, Begun { canary, ..begun }, own_pod);
-        Self { is_intended: false, is_resumed: false, waits_since: status.waits_since(), ..machine }
+        let (is_intended, is_resumed, is_replanned) = (false, false, false);
+        Self { is_intended, is_resumed, is_replanned, waits_since: status.waits_since(), ..machine }
     }
 
     /// Takes up the restart that the status has. An earlier process may have deleted pods without writing that to the status.
@@ -252,6 +255,7 @@ impl<P> Machine<P> {
             seen_ready: BTreeSet::new(),
             seen_failed: None,
             is_resumed: true,
+            is_replanned: true,
             waits_since: None,
             unwritten: None,
             blocked_at: None,
@@ -271,9 +275,16 @@ impl<P> Machine<P> {
         self.begun.number
     }
 
-    /// Returns whether this is the restart that the status has, and the plan is still what follows from the journal.
-    pub(crate) fn is_of(&self, status: &Status, begun: &Begun) -> bool {
-        self.number() == begun.number && self.journal == status.journal()
+    /// Returns whether the plan is what follows from the journal.
+    pub(crate) fn is_of(&self, status: &Status) -> bool {
+        self.journal == status.journal()
+    }
+
+    /// Takes the plan that follows from a journal which has changed.
+    pub(crate) fn replan(&mut self, plan: Plan, status: &Status) {
+        self.seen_failed.take_if(|pod| plan.is_old(pod));
+        (self.plan, self.journal, self.is_replanned) = (plan, status.journal(), true);
+        self.pods.unfollow();
     }
 
     /// Returns a pod that may be handed over, by which the right to that shows, until the restart has begun.

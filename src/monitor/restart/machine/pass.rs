@@ -1,5 +1,6 @@
 //! One pass: a look at the pods, and what comes of it.
 
+use std::mem::take;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -132,14 +133,15 @@ impl<P> Machine<P> {
         Do::Remove(wave, proof)
     }
 
-    /// Begins a pass. Deletions that an earlier process may have made count as deletions of this restart, which may have more
-    /// pods than it began with: other content may have come and gone.
+    /// Begins a pass. Deletions that an earlier process may have made count as deletions of this restart.
     fn begin_pass(&mut self, now: ServerTime) {
         self.advance.take_up(now);
-        if std::mem::take(&mut self.is_resumed) && self.selects_as_at_the_start() {
+        let (is_resumed, is_replanned) = (take(&mut self.is_resumed), take(&mut self.is_replanned));
+        if is_replanned && self.selects_as_at_the_start() {
             let remaining = self.standing().remaining;
             self.begun.pods = self.begun.pods.max(self.begun.deleted + remaining);
-            self.begun.deleted = self.begun.deleted.max(self.begun.gone(remaining));
+            let gone = self.begun.gone(remaining);
+            self.begun.deleted = if is_resumed { self.begun.deleted.max(gone) } else { self.begun.deleted };
         }
         if self.is_stalled {
             self.plan.lower_expectations(self.pods.pods());
