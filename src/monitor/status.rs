@@ -524,10 +524,10 @@ impl Status {
 
     /// Returns the last of the lists with which the restart under way began.
     pub(crate) fn began_with(&self) -> Option<&ResourceVersion> {
-        let marked = self.changes().filter(|change| change.begun);
-        let of_changes = marked.map(|change| (change.observed_at, change.pods_resource_version.as_ref()));
-        let of_request = self.request().map(|request| (request.observed_at, request.pods_resource_version.as_ref()));
-        of_changes.chain(of_request).max_by_key(|(at, _)| *at)?.1
+        let of_request = self.request().and_then(|request| request.pods_resource_version.as_ref());
+        let marked = self.changes().filter(|change| change.begun).max_by_key(|change| change.observed_at);
+        let of_changes = marked.and_then(|change| change.pods_resource_version.as_ref());
+        if self.is_requested() { of_request.or(of_changes) } else { of_changes.or(of_request) }
     }
 
     /// Names this list of pods wherever none is named. Returns whether there was such a place.

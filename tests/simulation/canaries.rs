@@ -171,7 +171,9 @@ pub(crate) fn the_canaries_go_first(ledger: &Ledger, deletion: &Deletion, ground
     let began = begins.and_then(|write| write.listed);
     let is_left = |pod: &&PodRecord| pod.ended.is_none_or(|ended| Some(ended) > began);
     let owners: BTreeSet<usize> = managed().filter(is_old).filter(is_left).map(|pod| pod.place.0).collect();
-    let is_new = |pod: &&PodRecord| pod.born > list && has_to_prove(pod, begun) && is_there(pod, at);
+    // What has read other content meanwhile proves nothing.
+    let is_stale = |pod: &&PodRecord| is_replaced(ledger, pod, &seen.status, &seen.spec);
+    let is_new = |pod: &&PodRecord| pod.born > list && has_to_prove(pod, begun) && is_there(pod, at) && !is_stale(pod);
     let mut new = managed().filter(is_new).filter(|pod| owners.contains(&pod.place.0));
     // If all new pods are gone again, as after scaling down, another pod must prove the content.
     let is_proven_by_none = !new.any(|pod| pod.was_selected(&grounds.seen.spec, at));

@@ -83,10 +83,9 @@ const RULES: [(&str, Rule); 16] = [
     ("a discovered source is forgotten only once it is gone", a_discovered_source_is_forgotten_only_once_it_is_gone),
 ];
 
-const DELETION_RULES: [(&str, DeletionRule); 11] = [
+const DELETION_RULES: [(&str, DeletionRule); 10] = [
     ("the intent comes first", the_intent_comes_first),
     ("nothing is deleted for a deleted ConfigMonitor", nothing_is_deleted_for_a_deleted_config_monitor),
-    ("nothing restarts without a change of content", nothing_restarts_without_a_change_of_content),
     ("only selected pods are deleted", only_selected_pods_are_deleted),
     ("nothing is deleted while the restart is held", nothing_is_deleted_while_the_restart_is_held),
     ("only pods that may have other content are deleted", only_pods_that_may_have_other_content_are_deleted),
@@ -388,13 +387,6 @@ fn nothing_is_deleted_for_a_deleted_config_monitor(_: &Ledger, _: &Deletion, gro
     !grounds.gone
 }
 
-/// Rules 2 and 5. A pod is deleted only if the operator has read a change or a restart is requested.
-fn nothing_restarts_without_a_change_of_content(ledger: &Ledger, deletion: &Deletion, grounds: &Grounds) -> bool {
-    // `a_request_is_handled_once` checks that the request exists.
-    let is_requested = grounds.seen.status.request().is_some();
-    is_requested || ledger.books[grounds.book].changes().any(|change| change.at < deletion.at)
-}
-
 /// Rule 3. A deleted pod was listed in this pass, with the same UID. The spec, as read after that list, selected the
 /// pod at the time of the list and does not exempt it.
 fn only_selected_pods_are_deleted(ledger: &Ledger, deletion: &Deletion, grounds: &Grounds) -> bool {
@@ -504,9 +496,8 @@ fn once_per_change(ledger: &Ledger) -> Result<(), String> {
     for deletion in ledger.deletions.iter().filter(counts) {
         *in_place.entry(ledger.pods[deletion.pod].place).or_default() += 1;
     }
-    // An absence has no version: a process that has not read the content in between takes two of them for one.
-    let merged = ledger.absences().saturating_sub(1);
-    let changes = |book: &Book| book.changes().count() + book.requests.len() + ledger.restored.len() + merged;
+    let appended = |book: &Book| book.writes.iter().filter(|write| write.appends()).count();
+    let changes = |book: &Book| appended(book) + book.requests.len() + ledger.restored.len();
     let changes: usize = ledger.books.iter().map(changes).sum();
     if in_place.values().any(|deletions| *deletions > changes) {
         return Err(format!("with {changes} changes and requests, deletions in each place: {in_place:?}"));

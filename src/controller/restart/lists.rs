@@ -87,8 +87,8 @@ impl Planner<'_> {
         }
         let forgotten = self.load(status, &selector).await?;
         let mut now = Vec::new();
-        // Other content may have come and gone since it began.
-        if first.is_none() || status.pending().next().is_some() {
+        // Other content may have come and gone since it began, or two clocks say which list was the last one.
+        if first.is_none() || status.lists().any(|(version, _)| Some(version) != status.began_with()) {
             let list = context.client.list(&selection, None, take).await;
             now = list.inspect_err(|_| self.lists.every_list_fails())?.items;
         }

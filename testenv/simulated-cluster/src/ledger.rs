@@ -96,12 +96,8 @@ pub struct Reading {
     pub may_be_first: bool,
     /// When the process wrote a status about this reading, or needed no write. Any other reading does not count.
     pub recorded: Option<Moment>,
-    /// The ConfigMaps whose content became a baseline.
-    baseline: Vec<&'static str>,
     /// Whether the ConfigMap replaces an immutable one that this process had read.
     pub replaces_immutable: bool,
-    /// Whether the process has written a status about this reading.
-    is_written: bool,
     /// Whether a restore since then went back to a time before the reading was written down.
     is_undone: bool,
 }
@@ -812,18 +808,10 @@ impl Ledger {
             alive,
             learnt: BTreeMap::new(),
         };
-        if let Some(reading) = reading {
-            if reading.recorded.is_none() {
-                (reading.at, reading.recorded) = (reading.time_of(caller.actor), Some(at));
-                // The process goes by a reading from before a restore that it writes down only now.
-                reading.is_undone = false;
-            }
-            // A later wipe of the status does not turn a change into a baseline.
-            if !std::mem::replace(&mut reading.is_written, true) {
-                let new: Vec<&str> = write.after.new_since(&write.before).collect();
-                let its = reading.source.config_maps();
-                reading.baseline = its.filter(|config_map| new.contains(config_map)).collect();
-            }
+        if let Some(reading) = reading.filter(|reading| reading.recorded.is_none()) {
+            (reading.at, reading.recorded) = (reading.time_of(caller.actor), Some(at));
+            // The process goes by a reading from before a restore that it writes down only now.
+            reading.is_undone = false;
         }
         book.writes.push(write);
         book.readings.sort_by_key(|reading| reading.at);
@@ -1105,17 +1093,6 @@ impl Ledger {
         self.forgetful.get(&life).is_some_and(|since| *since < at)
     }
 
-    /// Returns how often an optional ConfigMap has gone.
-    pub fn absences(&self) -> usize {
-        let is_absent = |content: Option<Content>| content.is_some_and(|content| content.contains(&Some(Data::Absent)));
-        let of_one = |contents: &Vec<(Moment, Option<Content>)>| {
-            contents.windows(2).filter(|two| !is_absent(two[0].1) && is_absent(two[1].1)).count()
-        };
-        // Beside another one, an edit of that records the absence again.
-        let alone = self.contents.iter().filter(|(source, _)| source.config_maps().count() == 1);
-        alone.map(|(_, contents)| of_one(contents)).max().unwrap_or(0)
-    }
-
     /// Returns when a pod read a source, and the content: at its creation, or once the ConfigMap existed, if the pod has
     /// waited for that.
     pub fn first_content(&self, source: Source, pod: usize) -> Option<(Moment, Content)> {
@@ -1344,31 +1321,6 @@ impl Book {
         self.readings.iter().filter(move |reading| reading.of_part(part).is_some())
     }
 
-    /// Returns the readings that showed a change to the operator: no baseline, and other content of a ConfigMap than
-    /// the previous recorded one, or the previous one that no restore has undone.
-    pub fn changes(&self) -> impl Iterator<Item = &Reading> {
-        let mut recorded: Vec<&Reading> = self.readings.iter().filter(|reading| reading.recorded.is_some()).collect();
-        recorded.sort_by_key(|reading| reading.recorded);
-        let (mut last, mut last_kept) = (BTreeMap::new(), BTreeMap::new());
-        recorded.retain(|reading| {
-            let mut is_change = false;
-            // An edit of the keys hides no change of a key that counts before and after it.
-            let parts = reading.source.parts().flat_map(|part| BTreeSet::from([part, part.first_key()]));
-            for part in parts {
-                let Some(data) = reading.of_part(part) else { continue };
-                let is_other = |before: Option<&Data>| before.is_some_and(|before| *before != data);
-                let is_new = is_other(last.get(&part)) || is_other(last_kept.get(&part));
-                is_change |= is_new && !reading.baseline.contains(&part.name());
-                last.insert(part, data);
-                if reading.is_kept() {
-                    last_kept.insert(part, data);
-                }
-            }
-            is_change
-        });
-        recorded.into_iter()
-    }
-
     /// Returns what was written, for the rules that go by nothing else.
     pub fn account(&self, skew: Duration) -> Account<'_> {
         let writes = self.writes.iter().map(|write| &write.written).collect();
@@ -1561,9 +1513,7 @@ impl Reading {
             first: Vec::new(),
             may_be_first: false,
             recorded: None,
-            baseline: Vec::new(),
             replaces_immutable: false,
-            is_written: false,
             is_undone: false,
         }
     }
