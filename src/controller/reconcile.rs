@@ -128,7 +128,8 @@ impl Reconciler {
         status = observed;
         let request = self.memory.request();
         if is_first_sight {
-            status.ignore_request(request.as_ref());
+            // It was made before the first content was recorded.
+            status.last_handled_restart_request.clone_from(&request);
         }
         let notices = self.announce(&status, &look, finding);
         // Whatever holds a restart, the end of its quiet period wakes.
@@ -139,12 +140,7 @@ impl Reconciler {
         let decide = |status: &Status| decide(policy, status, &look, request.as_ref(), moment);
         let mut requeue = act(step, &mut self.restarts, &self.recount, &decide).await;
         if let Some(status) = self.memory.status() {
-            if status.begun().is_none() {
-                self.restarts.end();
-            }
-            if status.restart.is_none() {
-                self.restarts.drop_lists();
-            }
+            self.restarts.forget(status);
             if let Ok(Requeue::At(until)) = &mut requeue {
                 let now = timer_now();
                 let count_at = self.recount.schedule(counted, status.pods, now);
@@ -192,7 +188,7 @@ impl Reconciler {
         let changed = status.changed();
         let Some(replaced) = self.memory.announce(finding, &changed) else { return Vec::new() };
         let version = match &changed[..] {
-            [only] => status.version_of(only),
+            [only] => status.source(only).and_then(|known| known.resource_version.as_ref()),
             _ => look.newest().and_then(|content| content.version.as_ref()),
         };
         self.context.log_finding(&report::named(status, &changed), version, (finding, status.why()));

@@ -8,7 +8,7 @@ use super::content::{ContentHash, UnknownHash};
 use super::hold::{Hold, may_begin};
 use super::source::{Keys, Origin, Source, SourceName};
 use super::spec::Policy;
-use super::status::{A_SECOND, Begun, CanaryState, Change, SourceStatus, Status};
+use super::status::{A_SECOND, CanaryState, Change, SourceStatus, Status};
 use crate::kube::{ResourceVersion, ServerTime};
 
 /// Further changes extend a quiet period, but to no more than this many times its length.
@@ -58,19 +58,6 @@ pub enum Finding {
     Baseline,
     /// Other content than before.
     Changed,
-}
-
-/// Of which source there was a first content, or of further keys of it. That of a named one is a new baseline.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Basis {
-    Discovered,
-    Named,
-}
-
-impl From<&Source> for Basis {
-    fn from(source: &Source) -> Self {
-        if source.origin == Origin::Named { Self::Named } else { Self::Discovered }
-    }
 }
 
 /// What to do about a record.
@@ -135,28 +122,28 @@ pub fn observe(
     let mut next = status.clone();
     next.source = Some(policy.source());
     forget_sources(policy, &mut next, moment.server_now);
-    let basis = take_keys(policy, look, &mut next)?.max(record_sources(policy, look, &mut next));
+    let is_basis_named = take_keys(policy, look, &mut next)?.max(record_sources(policy, look, &mut next));
     forget_unreferenced(policy, look, &mut next, moment.server_now);
     let is_changed = append(policy, look, &mut next, moment.server_now)?;
     // The last contents must have been read after the quiet period.
     let is_quiet = quiet_until(policy, &next, look, moment).is_none_or(|until| until <= moment.read_at);
-    if next.begun().is_some() && !next.is_on_target() && is_quiet {
-        next.supersede(moment.server_now);
+    match next.begun() {
+        Some(_) if is_quiet && !next.is_on_target() => next.supersede(moment.server_now),
+        Some(_) if is_quiet => next.restart.iter_mut().for_each(|restart| restart.changing_since = None),
+        _ => {}
     }
     if !next.has_work() {
         (next.restart, next.outdated) = (None, None);
+        // What is discovered later says nothing about the other sources.
+        let is_new = is_basis_named == Some(true) || is_basis_named.is_some() && !status.is_baselined();
+        look.newest().filter(|_| is_new).iter().for_each(|newest| next.baseline(newest.at));
     }
     record_versions(policy, look, status, &mut next);
-    let finding = match basis {
+    let finding = match is_basis_named {
         _ if is_changed => Finding::Changed,
         Some(_) => Finding::Baseline,
         None => Finding::Unchanged,
     };
-    // What is discovered later says nothing about the other sources.
-    let is_basis = basis == Some(Basis::Named) || !status.is_baselined();
-    if let (Finding::Baseline, None, Some(newest)) = (finding, &next.restart, look.newest().filter(|_| is_basis)) {
-        next.baseline(newest.at);
-    }
     Ok((next, finding))
 }
 
@@ -175,7 +162,7 @@ fn append(policy: &Policy, look: &Look, status: &mut Status, now: ServerTime) ->
         let before = known.changes.last().map(|change| change.observed_at);
         // An absence has no version that shows whether the source has existed since, nor has what a restore brings back.
         let observed_at = before.filter(|before| content.at < *before).map_or(content.at, |before| now.max(before));
-        let since = content.since.or(settled_at).max(before).map_or(observed_at, |since| since.min(observed_at));
+        let since = content.since.or(settled_at).max(before).unwrap_or(ServerTime::from_second(0)).min(observed_at);
         let hash = content.hash.clone();
         known.append(Change { hash, since, observed_at, pods_resource_version: None, begun: false });
         at = at.max(Some(observed_at));
@@ -186,19 +173,23 @@ fn append(policy: &Policy, look: &Look, status: &mut Status, now: ServerTime) ->
     let is_anew = status.is_on_target() || newest.is_none_or(|newest| at.since(newest) >= policy.quiet_period);
     let restart = status.restart.get_or_insert_default();
     restart.changing_since = restart.changing_since.filter(|_| !is_anew).or(Some(at));
-    restart.begun.iter_mut().for_each(Begun::interrupt);
+    // The time until the restart goes on does not count as bake time.
+    let canary = restart.begun.iter_mut().filter_map(|begun| begun.canary.as_mut());
+    canary.filter(|canary| canary.state.is_baking()).for_each(|canary| canary.state = CanaryState::Replacing);
     status.outdated = None;
     Ok(true)
 }
 
-/// Forgets the sources that the spec no longer names or discovers. A restart goes on for what is left, if anything is.
+/// Forgets the sources that the spec no longer names or discovers. A restart goes on for what is left, if anything is, but
+/// not after its canary has failed.
 fn forget_sources(policy: &Policy, status: &mut Status, now: ServerTime) {
     let is_source = |known: &SourceStatus| {
         policy.sources.iter().any(|source| source.name == known.name) || policy.unwatched.contains(&known.name)
     };
-    let has_begun_for = |known: &&SourceStatus| known.changes.iter().any(|change| change.begun);
-    let mut begun_for = status.sources.iter().filter(has_begun_for).peekable();
-    if begun_for.peek().is_some() && !begun_for.any(is_source) && status.request().is_none() {
+    let begun_for = status.sources.iter().filter(|known| known.changes.iter().any(|change| change.begun));
+    let (left, forgotten): (Vec<_>, Vec<_>) = begun_for.partition(|known| is_source(known));
+    let has_none = left.is_empty() && status.request().is_none();
+    if !forgotten.is_empty() && (has_none || status.canary_failure().is_some()) {
         status.supersede(now);
     }
     status.sources.retain(is_source);
@@ -217,8 +208,8 @@ fn record_versions(policy: &Policy, look: &Look, before: &Status, next: &mut Sta
     }
 }
 
-/// Records which sources are discovered, and since when no pod refers to one. Forgets such a source after a day, or at once
-/// if the object is gone, too, but not before its changes are handled.
+/// Records which sources are discovered, but not in the middle of a restart for them, and since when no pod refers to one.
+/// Forgets such a source after a day, or at once if the object is gone, too, but not before its changes are handled.
 fn forget_unreferenced(policy: &Policy, look: &Look, status: &mut Status, now: ServerTime) {
     status.sources.retain_mut(|known| {
         let Some((source, content)) = look.at(policy, &known.name) else {
@@ -226,7 +217,9 @@ fn forget_unreferenced(policy: &Policy, look: &Look, status: &mut Status, now: S
             known.discovered = true;
             return true;
         };
-        known.discovered = source.origin != Origin::Named;
+        if !known.changes.iter().any(|change| change.begun) {
+            known.discovered = source.origin != Origin::Named;
+        }
         if source.origin != Origin::Unreferred {
             known.unreferenced_since = None;
             return true;
@@ -245,11 +238,12 @@ pub(crate) fn forgets_after(status: &Status, now: ServerTime) -> Option<Duration
 }
 
 /// Goes over to the keys of the spec. Content that is the same under the recorded keys is the same under these: the first
-/// content of further keys is a baseline. Other content is a change, whatever it is under the keys of the spec.
+/// content of further keys is a baseline. Other content is a change, whatever it is under the keys of the spec. Returns whether
+/// there was a baseline of a named source, if there was any.
 ///
 /// # Errors
 /// If a hash in the record cannot be compared.
-fn take_keys(policy: &Policy, look: &Look, status: &mut Status) -> Result<Option<Basis>, UnknownHash> {
+fn take_keys(policy: &Policy, look: &Look, status: &mut Status) -> Result<Option<bool>, UnknownHash> {
     let mut basis = None;
     for known in &mut status.sources {
         let Some((source, content)) = look.at(policy, &known.name) else { continue };
@@ -260,7 +254,7 @@ fn take_keys(policy: &Policy, look: &Look, status: &mut Status) -> Result<Option
             None => {}
             Some((content, (_, before))) => {
                 if known.changes.is_empty() && has_others(&source.keys, &known.keys) {
-                    basis = basis.max(Some(Basis::from(source)));
+                    basis = basis.max(Some(source.origin == Origin::Named));
                 }
                 for hash in known.hashes_mut() {
                     *hash = hash.rekeyed(before, &content.hash)?;
@@ -281,8 +275,9 @@ fn has_others(keys: &Keys, of: &Keys) -> bool {
     }
 }
 
-/// Records the existing sources, and the first content of each source that had none. Returns of which there was one.
-fn record_sources(policy: &Policy, look: &Look, status: &mut Status) -> Option<Basis> {
+/// Records the existing sources, and the first content of each source that had none. Returns whether one was named, if there was
+/// any.
+fn record_sources(policy: &Policy, look: &Look, status: &mut Status) -> Option<bool> {
     let mut known = std::mem::take(&mut status.sources);
     let mut basis = None;
     for (source, content) in look.of(policy) {
@@ -298,7 +293,7 @@ fn record_sources(policy: &Policy, look: &Look, status: &mut Status) -> Option<B
             && let Some(content) = content
             && entry.hash.is_none()
         {
-            basis = basis.max(Some(Basis::from(source)));
+            basis = basis.max(Some(source.origin == Origin::Named));
             entry.hash = Some(content.hash.clone());
         }
         status.sources.push(entry);
@@ -320,7 +315,8 @@ pub(crate) fn quiet_until(policy: &Policy, status: &Status, look: &Look, moment:
     // By a reading, so that the end does not depend on the time of the question.
     let (came, at) = look.newest().map_or((moment.read_at, moment.server_now), |newest| (newest.came, newest.at));
     let passed = |since: ServerTime, wait: Duration| {
-        let due = since.plus(wait + A_SECOND);
+        // A time to come is that of a clock which was set back since, so the reading is the only one that counts.
+        let due = if since > moment.server_now { at } else { since }.plus(wait + A_SECOND);
         (came + due.since(at)).checked_sub(at.since(due)).unwrap_or(came)
     };
     let of_source = |known: &SourceStatus| {
@@ -368,14 +364,12 @@ fn go_on(
     Moment { read_at, now, server_now }: Moment,
 ) -> Decision {
     let still_quiet = quiet_until.filter(|until| *until > now);
-    if let Some(begun) = status.begun() {
-        match (still_quiet, begun.canary.as_ref().map(|canary| &canary.state)) {
+    if status.begun().is_some() {
+        match (still_quiet, status.canary_failure()) {
             (Some(until), _) => return Decision::Quiet(until),
-            (None, Some(CanaryState::Failed { message })) if request.is_none() => {
-                return Decision::CanaryFailed(message.clone());
-            }
-            (None, Some(CanaryState::Failed { .. })) => {}
-            (None, _) => return Decision::Resume,
+            (None, None) => return Decision::Resume,
+            (None, Some(message)) if request.is_none() => return Decision::CanaryFailed(message.to_owned()),
+            (None, Some(_)) => {}
         }
     }
     let is_requested = request.is_some() || status.is_requested();

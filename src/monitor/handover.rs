@@ -49,8 +49,11 @@ impl Claim {
         let status = monitor.status.as_deref().map_or(Ok(Status::default()), |text| serde_json::from_str(text.get()));
         // Somebody must mend what cannot be read. Until then the pod serves.
         let (Ok(policy), Ok(status)) = (Policy::of(monitor.spec.as_deref()), status) else { return Self::Held };
-        // It replaces no pod that is younger, whatever annotations say.
-        let is_of = |begun: &Begun| Some(begun.number) == number && created <= begun.started_at.plus(SKEW);
+        // It replaces no pod that is younger, or younger than its last content, whatever annotations say.
+        let last = status.observed_at();
+        let is_of = |begun: &Begun| {
+            Some(begun.number) == number && Some(created) <= last.max(Some(begun.started_at)).map(|at| at.plus(SKEW))
+        };
         if !policy.selector.matches(labels) {
             return Self::None;
         }
@@ -187,6 +190,8 @@ mod tests {
         forged["restart"]["startedAt"] = json!("1970-01-01T00:00:29Z");
         forged["sources"][0]["changes"][0]["observedAt"] = json!("1970-01-01T00:00:29Z");
         assert_eq!(claim(&spec, &forged, own), Claim::Over, "it is younger than the restart");
+        forged["sources"][0]["changes"][0]["observedAt"] = json!("1970-01-01T00:00:31Z");
+        assert_eq!(claim(&spec, &forged, own), Claim::Held, "other content has come and gone since");
         let entry =
             json!({ "number": own, "startedAt": BEGAN, "completedAt": BEGAN, "result": "Completed", "pods": 1 });
         let over = json!({ "history": [entry] });

@@ -61,7 +61,7 @@ pub(crate) fn may_begin(
     let hold = if policy.min_interval.is_zero() {
         status.sources.iter().filter_map(held_back_until).max().map(Hold::BackOff)
     } else {
-        status.starts().next().map(|last| Hold::MinInterval(last.plus(policy.min_interval)))
+        status.last_start().map(|last| Hold::MinInterval(last.plus(policy.min_interval)))
     };
     let until = hold.as_ref().and_then(Hold::until);
     match hold {

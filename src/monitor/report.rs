@@ -315,11 +315,9 @@ impl Situation<'_> {
                 )
             }
             Self::QuietPeriod { seconds } => {
-                let activity = match status.why() {
-                    Why::Requested if status.pending().next().is_none() => {
-                        "waiting until the pods can be listed".to_owned()
-                    }
-                    _ => format!("waiting until the content has been unchanged for {seconds} s"),
+                let activity = match status.pending().next() {
+                    None => "waiting until the pods can be listed".to_owned(),
+                    Some(_) => format!("waiting until the content has been unchanged for {seconds} s"),
                 };
                 said(Reason::QuietPeriod, how_far(status), activity, NO_ACTION_NEEDED)
             }

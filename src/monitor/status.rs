@@ -202,8 +202,8 @@ pub struct Begun {
     pub pods: usize,
     /// How many of these pods remain and are not terminating.
     pub remaining: usize,
-    /// How many pods this restart has deleted. Others were deleted by somebody else. After a crash or other
-    /// content nobody knows who deleted a missing pod: it counts as deleted by this restart. So does a pod that somebody else deleted after the
+    /// How many pods this restart has deleted. Others were deleted by somebody else. After a crash nobody knows who
+    /// deleted a missing pod: it counts as deleted by this restart. So does a pod that somebody else deleted after the
     /// list, as the API server accepts both DELETEs.
     #[serde(default)]
     pub deleted: usize,
@@ -391,14 +391,6 @@ impl SourceStatus {
     }
 }
 
-impl Restart {
-    /// Returns whether somebody has requested this restart as it is, and it waits for no window. For other content it
-    /// would.
-    pub(crate) fn is_requested(&self) -> bool {
-        self.request.as_ref().is_some_and(|request| !request.taken_over)
-    }
-}
-
 impl Begun {
     /// Returns the record of a restart of `pods` pods that begins now.
     pub fn new(number: u64, started_at: ServerTime, pod_selector: String, pods: usize) -> Self {
@@ -430,13 +422,6 @@ impl Begun {
         let progress = format!("{}/{}", self.gone(remaining), self.pods);
         Self { remaining, progress, ..self }
     }
-
-    /// Other content has come. The time until the restart goes on does not count as bake time.
-    pub(super) fn interrupt(&mut self) {
-        if let Some(canary) = self.canary.as_mut().filter(|canary| canary.state.is_baking()) {
-            canary.state = CanaryState::Replacing;
-        }
-    }
 }
 
 impl Status {
@@ -446,6 +431,14 @@ impl Status {
 
     pub(crate) fn begun(&self) -> Option<&Begun> {
         self.restart.as_ref()?.begun.as_ref()
+    }
+
+    /// Returns why the canary of the restart under way has failed, if it has.
+    pub(super) fn canary_failure(&self) -> Option<&str> {
+        match &self.begun()?.canary.as_ref()?.state {
+            CanaryState::Failed { message } => Some(message),
+            CanaryState::Replacing | CanaryState::Baking { .. } | CanaryState::Passed => None,
+        }
     }
 
     pub(crate) fn request(&self) -> Option<&Request> {
@@ -476,22 +469,17 @@ impl Status {
         self.sources.iter().all(|known| known.last() == known.target())
     }
 
-    /// Returns whether all content is back to what pods have been restarted for, and nobody has requested a restart.
-    fn is_revert(&self) -> bool {
-        self.request().is_none() && !self.sources.iter().any(SourceStatus::differs)
-    }
-
+    /// Returns whether somebody has requested the restart as it is, and it waits for no window. For other content it would.
     pub(crate) fn is_requested(&self) -> bool {
-        self.restart.as_ref().is_some_and(|restart| restart.is_requested())
+        self.request().is_some_and(|request| !request.taken_over)
     }
 
+    /// Returns the reason for the restart that is pending or under way.
     pub(crate) fn why(&self) -> Why {
-        match &self.restart {
-            Some(_) if self.is_revert() => Why::Reverted,
-            Some(restart) if restart.request.is_some() && !self.sources.iter().any(SourceStatus::differs) => {
-                Why::Requested
-            }
-            _ => Why::Changed,
+        match self.request() {
+            _ if self.sources.iter().any(SourceStatus::differs) => Why::Changed,
+            Some(_) => Why::Requested,
+            None => Why::Reverted,
         }
     }
 
@@ -512,14 +500,30 @@ impl Status {
         requested.or_else(|| self.observed_at())
     }
 
+    /// Returns when each content was read and the restart was requested, with the list of pods that was made for it.
+    fn readings(&self) -> impl Iterator<Item = (Option<&ResourceVersion>, ServerTime)> {
+        let of_changes = self.changes().map(|change| (change.pods_resource_version.as_ref(), change.observed_at));
+        let request = self.request().into_iter();
+        of_changes.chain(request.map(|request| (request.pods_resource_version.as_ref(), request.observed_at)))
+    }
+
     /// Returns the lists of pods that the journal names, each with when the content was read or the restart requested.
     pub(crate) fn lists(&self) -> impl Iterator<Item = (&ResourceVersion, ServerTime)> {
-        let of_changes =
-            self.changes().filter_map(|change| Some((change.pods_resource_version.as_ref()?, change.observed_at)));
-        let of_request = self.request().into_iter();
-        of_changes.chain(
-            of_request.filter_map(|request| Some((request.pods_resource_version.as_ref()?, request.observed_at))),
-        )
+        self.readings().filter_map(|(version, at)| Some((version?, at)))
+    }
+
+    pub(crate) fn lacks_a_list(&self) -> bool {
+        self.readings().any(|(version, _)| version.is_none())
+    }
+
+    /// Names this list of pods wherever none is named. Returns whether there was such a place.
+    pub(crate) fn fill(&mut self, list: &ResourceVersion) -> bool {
+        let lacked = self.lacks_a_list();
+        let fill = |named: &mut Option<ResourceVersion>| _ = named.get_or_insert_with(|| list.clone());
+        self.changes_mut().for_each(|change| fill(&mut change.pods_resource_version));
+        let request = self.restart.iter_mut().filter_map(|restart| restart.request.as_mut());
+        request.for_each(|request| fill(&mut request.pods_resource_version));
+        lacked
     }
 
     /// Returns the last of the lists with which the restart under way began.
@@ -528,24 +532,6 @@ impl Status {
         let marked = self.changes().filter(|change| change.begun).max_by_key(|change| change.observed_at);
         let of_changes = marked.and_then(|change| change.pods_resource_version.as_ref());
         if self.is_requested() { of_request.or(of_changes) } else { of_changes.or(of_request) }
-    }
-
-    /// Names this list of pods wherever none is named. Returns whether there was such a place.
-    pub(crate) fn fill(&mut self, list: &ResourceVersion) -> bool {
-        let requested = self.restart.as_mut().and_then(|restart| restart.request.as_mut());
-        let of_request = requested.map(|request| &mut request.pods_resource_version).into_iter();
-        let of_changes = self
-            .sources
-            .iter_mut()
-            .flat_map(|known| &mut known.changes)
-            .map(|change| &mut change.pods_resource_version);
-        let empty = of_changes.chain(of_request).filter(|named| named.is_none());
-        empty.map(|named| *named = Some(list.clone())).count() > 0
-    }
-
-    pub(crate) fn lacks_a_list(&self) -> bool {
-        self.changes().any(|change| change.pods_resource_version.is_none())
-            || self.request().is_some_and(|request| request.pods_resource_version.is_none())
     }
 
     /// Makes room for the changes of all sources.
@@ -601,7 +587,7 @@ impl Status {
                 self.baselined_at = None;
             }
             // No pod has read the other content.
-            None if self.is_revert() => {}
+            None if self.why() == Why::Reverted => {}
             None => self.baselined_at = Some(at),
         }
         (self.settled_at, self.outdated) = (Some(at), None);
@@ -651,15 +637,9 @@ impl Status {
         known.chain(&self.last_handled_restart_request).any(|known| known == request)
     }
 
-    /// Marks a request as handled that was made before the first content was recorded.
-    pub(crate) fn ignore_request(&mut self, request: Option<&Arc<str>>) {
-        self.last_handled_restart_request = request.cloned();
-    }
-
-    /// Returns the known starts of restarts that are over or under way, newest first.
-    pub(crate) fn starts(&self) -> impl Iterator<Item = ServerTime> {
-        let latest = self.begun().map(|begun| begun.started_at).into_iter();
-        latest.chain(self.history.iter().map(|entry| entry.started_at))
+    /// Returns when the last restart began.
+    pub(crate) fn last_start(&self) -> Option<ServerTime> {
+        self.begun().map(|begun| begun.started_at).or_else(|| Some(self.history.first()?.started_at))
     }
 
     /// Returns the restart that brought the content to the pods, if one did.
@@ -690,10 +670,6 @@ impl Status {
         let of =
             |known: &SourceStatus| (known.name.clone(), known.keys.clone(), known.hash.clone(), known.changes.clone());
         self.restart == other.restart && self.sources.iter().map(of).eq(other.sources.iter().map(of))
-    }
-
-    pub(crate) fn version_of(&self, name: &SourceName) -> Option<&ResourceVersion> {
-        self.source(name)?.resource_version.as_ref()
     }
 }
 

@@ -112,7 +112,7 @@ impl Memory {
         if !self.record.as_ref().is_some_and(is_current) {
             self.record = None;
             let record = self.read(context).await?;
-            self.replace_record(record);
+            self.record = record;
             // Another process may have read versions that this one has not, the spec may have named other sources in
             // between, and a baseline must be the current content.
             self.require_read_from(timer_now());
@@ -126,7 +126,7 @@ impl Memory {
             return Ok(Confirmation::Gone);
         };
         let is_same = self.record.as_ref().is_some_and(|before| before.has_same_spec_and_status(&now));
-        self.replace_record(Some(now));
+        self.record = Some(now);
         if is_same {
             return Ok(Confirmation::Confirmed(Confirmed { generation: self.generation() }));
         }
@@ -140,10 +140,6 @@ impl Memory {
             Err(error) if error.cause.is_not_found() => Ok(None),
             read => read,
         }
-    }
-
-    fn replace_record(&mut self, record: Option<Record>) {
-        self.record = record;
     }
 
     /// Requires that the sources are read by a GET that begins at this time or later.

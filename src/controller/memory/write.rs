@@ -22,12 +22,12 @@ impl Memory {
             let is_marked = status.pending().next().is_none();
             Some((*number, canary.clone(), status.journal(), is_marked))
         };
-        let (intent, before) = (essence(&status), self.status().and_then(|status| status.restart.clone()));
+        let (intent, before) = (essence(&status), self.status().cloned().unwrap_or_default());
         let status = self.update_status(context, status, situation).await?;
         // The schema of an older CustomResourceDefinition may have dropped the restart, or one of these fields.
         if essence(&status) != intent {
             if status.restart.is_some() {
-                self.update_status(context, Status { restart: before, ..status }, situation).await?;
+                self.update_status(context, before, situation).await?;
             }
             let cause = Cause::Invalid("the API server has not stored the restart".to_owned());
             return Err(not_written(context, cause));

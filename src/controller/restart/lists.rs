@@ -38,7 +38,10 @@ impl Planner<'_> {
         let (version, listed) = list_identities(self.context, self.policy, came).await?;
         status.pods = Some(listed.len());
         status.fill(&version);
-        self.lists.record(version, self.policy.selector.to_query(), listed);
+        let selector = self.policy.selector.to_query();
+        self.lists.record(version, selector.clone(), listed);
+        // Those that the status names no more must not pile up.
+        self.lists.keep(status, &selector);
         Ok(())
     }
 
@@ -64,7 +67,7 @@ impl Planner<'_> {
         if status.fill(&listing.version) {
             self.lists.record(listing.version.clone(), selector.clone(), Arc::new(uids(&listing.pods)));
         }
-        let plan = self.plan(status, &forgotten, &listing.referrers, selector, (Vec::new(), &listing.pods));
+        let plan = self.plan(status, &forgotten, &listing.referrers, selector, (Some(&listing.pods), &[]));
         Ok((plan, listing, interest))
     }
 
@@ -93,31 +96,36 @@ impl Planner<'_> {
             now = list.inspect_err(|_| self.lists.every_list_fails())?.items;
         }
         info!(pods = begun.pods, "restart resumed");
-        Ok(self.plan(status, &forgotten, &referrers, selector, (first.unwrap_or_default(), &now)))
+        Ok(self.plan(status, &forgotten, &referrers, selector, (first.as_deref(), &now)))
     }
 
-    /// Plans the restart of those pods that are stale as they were first, if that is known, or as they are now.
+    /// Plans the restart of those pods of the first list that are stale, as they were then or are now, and of those that have
+    /// come since. Without the first list, an owner whose pods were all replaced looks like one of which none is.
     fn plan(
         self,
         status: &Status,
         forgotten: &[ResourceVersion],
         referrers: &Referrers,
         selector: String,
-        (mut pods, now): (Vec<Arc<Pod>>, &[Arc<Pod>]),
+        (first, now): (Option<&[Arc<Pod>]>, &[Arc<Pod>]),
     ) -> Plan {
-        let first = uids(&pods);
-        let (known, new): (Vec<_>, Vec<_>) = now.iter().partition(|pod| first.contains(&pod.uid));
-        pods.extend(new.into_iter().cloned());
+        let (is_whole, first) = (first.is_some(), first.unwrap_or(now));
         for version in forgotten {
-            self.lists.make_up(status, version, selector.clone(), &pods);
+            self.lists.make_up(status, version, selector.clone(), if now.is_empty() { first } else { now });
         }
         let lists = &*self.lists;
         let is_stale =
             |pod: &Pod| is_stale(status, lists, pod, |known| !known.discovered || referrers.contain(&known.name, pod));
-        let since: Snapshot = known.into_iter().filter(|pod| is_stale(pod)).map(|pod| pod.uid.clone()).collect();
+        let stale: Vec<&Arc<Pod>> = now.iter().filter(|pod| is_stale(pod)).collect();
+        let since = stale.iter().map(|pod| pod.uid.clone()).collect::<Snapshot>();
         let is_old = |pod: &Pod| is_stale(pod) || since.contains(&pod.uid);
         let own_pod = self.context.shared.settings.own_pod.as_ref();
-        Plan::new(self.policy, (is_old, lists.are_by_times()), selector, &pods, own_pod)
+        let mut plan = Plan::new(self.policy, (is_old, !is_whole || lists.are_by_times()), selector, first, own_pod);
+        let first = uids(first);
+        for pod in stale.into_iter().filter(|pod| !first.contains(&pod.uid)) {
+            plan.replace(self.policy, pod, own_pod);
+        }
+        plan
     }
 
     /// Makes the lists of this selector again that the status names and this process does not have. Returns those that the

@@ -63,16 +63,13 @@ impl Restarts {
         Planner { context: step.context, policy: step.policy, lists: &mut self.lists }
     }
 
-    /// Drops the restart under way once it is over. The plan is kept until then, even while the restart is suspended or
-    /// interrupted. A plan made again after the API server has forgotten the list would use creation times, and might
-    /// contain pods that this restart created.
-    pub(crate) fn end(&mut self) {
-        self.watched = None;
-    }
-
-    /// Drops the lists once there is no restart.
-    pub(crate) fn drop_lists(&mut self) {
-        self.lists = Lists::default();
+    /// Drops the restart under way once it is over, and the lists once nothing is pending. Both are kept until then: a plan made
+    /// anew after the API server has forgotten a list goes by creation times, and might have pods that this restart created.
+    pub(crate) fn forget(&mut self, status: &Status) {
+        self.watched.take_if(|_| status.begun().is_none());
+        if status.restart.is_none() {
+            self.lists = Lists::default();
+        }
     }
 
     /// Records in the status what the restart under way has deleted, because it may not go on, or goes to the history.
@@ -95,7 +92,6 @@ impl Restarts {
 
     /// Counts the pods that may have other content, while a change is held. Without any, nothing is pending any more.
     pub(crate) async fn count(&mut self, step: &mut Step<'_>) -> Result<(), Error> {
-        self.hold();
         let missing = step.memory.missing_discovered();
         let (plan, listing, _) = self.plan(step, &missing).await?;
         (step.status.pods, step.status.outdated) = (Some(listing.pods.len()), Some(plan.len()));
@@ -187,20 +183,21 @@ impl Restarts {
     async fn known(&mut self, step: &Step<'_>) -> Result<Option<&mut Watched>, Error> {
         let Step { context, policy, ref status, .. } = *step;
         let Some(begun) = status.begun() else { return Ok(None) };
-        let mut watched = self.watched.take().filter(|watched| watched.machine.number() == begun.number);
-        if !watched.as_ref().is_some_and(|watched| watched.machine.is_of(status)) {
+        self.watched.take_if(|watched| watched.machine.number() != begun.number);
+        if !self.watched.as_ref().is_some_and(|watched| watched.machine.is_of(status)) {
             let plan = self.planner(step).recall(Scope::of(status), status, begun).await?;
             let own_pod = context.shared.settings.own_pod.clone();
-            match &mut watched {
+            match &mut self.watched {
                 Some(watched) => watched.replan(plan, status),
-                None => watched = Some(Watched::new(Machine::recall(policy, plan, status, begun, own_pod))),
+                None => self.watched = Some(Watched::new(Machine::of(policy, plan, status, begun.clone(), own_pod))),
             }
         }
-        let Some(watched) = watched else { return Ok(None) };
-        let watched = self.watched.insert(watched);
-        watched.resume(policy, begun);
-        watched.leave_out(step.memory.missing_discovered());
-        Ok(Some(watched))
+        let watched = self.watched.as_mut();
+        Ok(watched.map(|watched| {
+            watched.resume(policy, begun);
+            watched.leave_out(step.memory.missing_discovered());
+            &mut **watched
+        }))
     }
 
     /// Reports that the canary has failed. Now and then looks whether somebody else has replaced the other pods, which
@@ -213,6 +210,7 @@ impl Restarts {
         self.recheck_at = Some(recheck_at);
         if now >= recheck_at {
             let (context, policy) = (step.context, step.policy);
+            self.take_list(&mut step).await?;
             let Some(watched) = self.known(&step).await? else { return Ok(Requeue::Now) };
             let (listing, interest) = list_pods(context, policy, &watched.scope(), now).await?;
             watched.take_list(listing, interest, context);

@@ -1,6 +1,6 @@
 use super::*;
 use crate::monitor::hold::record_start;
-use crate::monitor::status::{Canary, Outcome, Why};
+use crate::monitor::status::{Begun, Canary, Outcome, Why};
 use proptest::prelude::*;
 use serde_json::value::RawValue;
 use std::collections::BTreeMap;

@@ -231,11 +231,7 @@ impl<P> Machine<P> {
     }
 
     /// Takes up the restart that the status has. An earlier process may have deleted pods without writing that to the status.
-    pub(crate) fn recall(policy: &Policy, plan: Plan, status: &Status, begun: &Begun, own_pod: Option<Uid>) -> Self {
-        Self::of(policy, plan, status, begun.clone(), own_pod)
-    }
-
-    fn of(policy: &Policy, plan: Plan, status: &Status, begun: Begun, own_pod: Option<Uid>) -> Self {
+    pub(crate) fn of(policy: &Policy, plan: Plan, status: &Status, begun: Begun, own_pod: Option<Uid>) -> Self {
         Self {
             journal: status.journal(),
             plan,

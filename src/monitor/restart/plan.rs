@@ -15,8 +15,8 @@ use crate::monitor::source::SourceName;
 use crate::monitor::spec::{Policy, UnmanagedPods};
 use crate::monitor::status::Status;
 
-/// The pods that one restart replaces, which never change, and the owners of all selected pods. The owners are counted
-/// when the restart begins and after an edit of the selector.
+/// The pods that one restart replaces, and the owners of all selected pods. The owners are counted when the restart begins
+/// and after an edit of the selector.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Plan {
     pub(super) old: BTreeSet<Uid>,
@@ -168,8 +168,8 @@ pub(crate) fn exempt_by(unmanaged: UnmanagedPods, pod: &Pod, own_pod: Option<&Ui
 }
 
 impl Plan {
-    /// Plans a restart of the stale ones of `pods`: the list as the restart begins, or as it was right after the content was
-    /// read. `is_by_times`: creation times say which ones these are.
+    /// Plans a restart of the stale ones of `pods`: the list with which the restart begins or began. `is_by_times`: another one,
+    /// or creation times say which ones these are.
     pub(crate) fn new(
         policy: &Policy,
         (is_stale, is_by_times): (impl Fn(&Pod) -> bool, bool),
@@ -187,22 +187,29 @@ impl Plan {
             is_by_times,
         };
         for pod in pods.iter().map(Borrow::borrow) {
-            let is_old = is_stale(pod);
-            let why = exempt(policy, pod, own_pod);
-            let at_start = plan.entry(pod.controller.as_ref());
-            at_start.count(pod);
-            // One that is being deleted may have finished a moment before it is gone: its owner lacks a pod.
-            let has_ended = pod.finished && pod.gone_by.is_none();
-            let is_replaced = is_old && !has_ended && why.is_none();
-            at_start.old += usize::from(is_replaced && pod.is_present());
-            at_start.ending += usize::from(is_replaced && !pod.is_present());
-            match why {
-                _ if !is_old || has_ended => {}
-                Some(why) => plan.skipped.push(Skipped { pod: pod.name.clone(), why }),
-                None => drop(plan.old.insert(pod.uid.clone())),
+            plan.entry(pod.controller.as_ref()).count(pod);
+            if is_stale(pod) {
+                plan.replace(policy, pod, own_pod);
             }
         }
         plan
+    }
+
+    /// Replaces this pod, too, unless it is exempt or has finished.
+    pub(crate) fn replace(&mut self, policy: &Policy, pod: &Pod, own_pod: Option<&Uid>) {
+        // One that is being deleted may have finished a moment before it is gone: its owner lacks a pod.
+        if pod.finished && pod.gone_by.is_none() {
+            return;
+        }
+        if let Some(why) = exempt(policy, pod, own_pod) {
+            self.skipped.push(Skipped { pod: pod.name.clone(), why });
+            return;
+        }
+        self.old.insert(pod.uid.clone());
+        let at_start = self.entry(pod.controller.as_ref());
+        at_start.lasts |= !pod.completes;
+        at_start.old += usize::from(pod.is_present());
+        at_start.ending += usize::from(!pod.is_present());
     }
 
     fn entry(&mut self, owner: Option<&Arc<Owner>>) -> &mut AtStart {

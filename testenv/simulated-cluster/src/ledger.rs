@@ -17,7 +17,7 @@ use serde::de::Error;
 use serde::{Deserialize, Deserializer};
 use tokio::task;
 
-use crate::content::{CONFIG_MAPS, Content, Data, Source, Stored, discovers, hash, names};
+use crate::content::{CONFIG_MAPS, Content, Data, Source, Stored, discovers, hash};
 use crate::store::{Labels, Selection};
 
 /// The tolerance for clock skew where creation times decide.
@@ -1044,11 +1044,7 @@ impl Ledger {
             let had_not_started = pod.started > listed(&next.pods_resource_version) || pod.started.is_none();
             !was_listed || had_not_started || pod.may_have_read(change.since.minus(room), known_at)
         };
-        // The spec may have come to name or to discover it since.
-        let concerns = |known: &SourceStatus| {
-            let is_named = names(spec, &known.name);
-            is_named || discovers(spec, &known.name) && (!known.discovered || pod.refers_to(&known.name))
-        };
+        let concerns = |known: &SourceStatus| !known.discovered || pod.refers_to(&known.name);
         let is_old = |(came, next): (Option<&Change>, &Change)| {
             may_be_in(&next.pods_resource_version, next.observed_at)
                 && came.is_none_or(|change| may_have_read(change, next))

@@ -195,7 +195,7 @@ impl<'a> Course<'a> {
         let plan = self.about.plan();
         let Actor { machine, eyes, begun, .. } = self.actor();
         eyes.close();
-        *machine = Machine::recall(policy, plan, status, begun, None);
+        *machine = Machine::of(policy, plan, status, begun.clone(), None);
         self.step();
     }
 

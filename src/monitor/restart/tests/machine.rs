@@ -34,7 +34,7 @@ fn recall(begun: &Begun) -> Machine<()> {
 }
 
 fn recall_with(policy: &Policy, begun: &Begun) -> Machine<()> {
-    Machine::recall(policy, planned(policy, &pods(), None), &status(), begun, None)
+    Machine::of(policy, planned(policy, &pods(), None), &status(), begun.clone(), None)
 }
 
 fn begun() -> Begun {
