@@ -72,7 +72,7 @@ pub enum Decision {
         /// Whether a restart is requested.
         requested: bool,
     },
-    /// Wait until this time, when the content will have been quiet for long enough.
+    /// Wait until this time, when the content will have been quiet for long enough. A restart under way deletes nothing.
     Quiet(Instant),
     /// Wait until this time, if it is known: a restart may not begin yet.
     Hold(Hold, Option<Instant>),
@@ -169,7 +169,7 @@ fn append(policy: &Policy, look: &Look, status: &mut Status, now: ServerTime) ->
     }
     let Some(at) = at else { return Ok(false) };
     status.limit();
-    // Content that comes and goes again and again is no reason to restart at any time.
+    // Two controllers that fight over the content must not restart pods: content that is back begins anew.
     let is_anew = status.is_on_target() || newest.is_none_or(|newest| at.since(newest) >= policy.quiet_period);
     let restart = status.restart.get_or_insert_default();
     restart.changing_since = restart.changing_since.filter(|_| !is_anew).or(Some(at));
@@ -320,7 +320,7 @@ pub(crate) fn quiet_until(policy: &Policy, status: &Status, look: &Look, moment:
         (came + due.since(at)).checked_sub(at.since(due)).unwrap_or(came)
     };
     let of_source = |known: &SourceStatus| {
-        let change = known.pending()?;
+        let change = known.unmarked()?;
         let found = look.at(policy, &known.name).and_then(|(_, content)| content);
         let own = found.filter(|content| content.at == change.observed_at && content.hash == change.hash);
         Some(own.map_or_else(|| passed(change.observed_at, period), |content| content.came + period))
@@ -340,7 +340,7 @@ pub fn decide(policy: &Policy, status: &Status, look: &Look, request: Option<&Ar
     let request = request.filter(|request| status.is_baselined() && !status.has_handled(request));
     let quiet_until = quiet_until(policy, status, look, moment);
     let is_fresh = quiet_until.is_none_or(|until| until <= moment.read_at);
-    let is_due = quiet_until.is_none_or(|until| until <= moment.now) && status.pending().next().is_some();
+    let is_due = quiet_until.is_none_or(|until| until <= moment.now) && status.unmarked().next().is_some();
     let decision = match policy.suspend {
         true => Decision::Suspended { requested: request.is_some() },
         false if status.restart.is_none() && request.is_none() => Decision::Settled,
@@ -385,7 +385,7 @@ fn go_on(
         (None, Ok(since)) => {
             // The server's times are whole seconds.
             let since = since.and_then(|since| now.checked_sub(server_now.since(since) + A_SECOND));
-            let due = since.filter(|_| status.pending().next().is_some());
+            let due = since.filter(|_| status.unmarked().next().is_some());
             if due.is_some_and(|due| read_at < due) { Decision::Read } else { Decision::Begin(request.cloned()) }
         }
     }

@@ -69,15 +69,16 @@ impl Claim {
             let of_pod = |known: &&SourceStatus| !known.discovered || refers(referred, &known.name);
             status.sources.iter().filter(of_pod).filter_map(|known| Some((known, known.changes.first()?)))
         };
-        // Only the lists say which pods the restart replaces. It waits for no pod that somebody else holds.
-        let listed = || {
+        // Which pods the restart replaces, only its lists say, which are later than these times. It waits for no pod that somebody
+        // else holds.
+        let listed_after = || {
             let of_changes = sources().filter(|(known, _)| known.differs()).map(|(_, first)| first.observed_at);
             of_changes.chain(status.request().map(|request| request.observed_at))
         };
         let back = sources().filter(|(known, _)| !known.differs()).map(|(_, first)| first.since).min();
         match back {
-            _ if status.begun().is_some() && listed().any(|at| created.plus(SKEW) < at) => Self::Held,
-            Some(since) if !listed().any(|at| created <= at.plus(SKEW)) => Self::Reverted(since),
+            _ if status.begun().is_some() && listed_after().any(|at| created.plus(SKEW) < at) => Self::Held,
+            Some(since) if !listed_after().any(|at| created <= at.plus(SKEW)) => Self::Reverted(since),
             _ => Self::Over,
         }
     }

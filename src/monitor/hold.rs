@@ -70,8 +70,8 @@ pub(crate) fn may_begin(
     }
 }
 
-/// Returns when the content first changed, if that is a change for which no restart has begun: the one that follows it goes
-/// on with what is left. People make reverts.
+/// Returns when the content first changed, unless that is a revert, which people make, or a restart has begun for it: the next
+/// one goes on with what is left.
 fn counted_since(known: &SourceStatus) -> Option<ServerTime> {
     let last = known.changes.last().filter(|_| known.differs())?;
     let is_new = known.restarts.first().is_none_or(|start| last.observed_at >= *start);

@@ -315,7 +315,7 @@ impl Situation<'_> {
                 )
             }
             Self::QuietPeriod { seconds } => {
-                let activity = match status.pending().next() {
+                let activity = match status.unmarked().next() {
                     None => "waiting until the pods can be listed".to_owned(),
                     Some(_) => format!("waiting until the content has been unchanged for {seconds} s"),
                 };

@@ -105,10 +105,11 @@ pub struct SourceStatus {
     /// source first exists.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub resource_version: Option<ResourceVersion>,
-    /// The content that the selected pods have been restarted for. Absent until the first content is recorded.
+    /// The content of the last baseline, or at the end of the last restart: the journal begins with it. Absent until the first
+    /// content is recorded.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hash: Option<ContentHash>,
-    /// The contents that were read since, oldest first. The last one is that which pods are restarted for.
+    /// The contents that were read since, oldest first. The last one is the current content.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub changes: Vec<Change>,
     /// When the last restarts for changes of it began, newest first, as far as the guard against loops counts them.
@@ -126,7 +127,7 @@ pub struct SourceStatus {
 pub struct Change {
     /// The content. Several that came one after the other may be one that no other equals.
     pub hash: ContentHash,
-    /// Until when the content before was known to be there.
+    /// Until when the content before was known to be there: this one may have come at any time since.
     pub since: ServerTime,
     /// When this content was first read.
     pub observed_at: ServerTime,
@@ -143,8 +144,8 @@ pub struct Change {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Restart {
-    /// The first of the changes of which none has stood for a quiet period before the next one, since content was last back
-    /// or a restart has begun.
+    /// When the first of the changes was read that follow each other within a quiet period: from then on the restart waits for
+    /// ten quiet periods at most.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub changing_since: Option<ServerTime>,
     /// The request that the restart handles.
@@ -268,7 +269,7 @@ impl CanaryState {
 pub struct Entry {
     /// The number of the restart.
     pub number: u64,
-    /// The sources whose content had changed.
+    /// The sources whose content had changed. None after a revert or a request.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub sources: Vec<SourceName>,
     /// When the restart began.
@@ -293,7 +294,7 @@ pub struct Entry {
 pub enum Outcome {
     /// Every pod was replaced.
     Completed,
-    /// Other content came before the end.
+    /// Other content came before the end, or an edit of the sources, or a request after the canary had failed.
     Superseded,
 }
 
@@ -361,8 +362,9 @@ impl SourceStatus {
         self.last() != self.hash.as_ref()
     }
 
-    /// Returns the last change, unless the restart under way has begun for it.
-    pub(crate) fn pending(&self) -> Option<&Change> {
+    /// Returns the last change, unless the restart under way has begun for it. If other content has come and gone since, the
+    /// restart may be for the same content.
+    pub(crate) fn unmarked(&self) -> Option<&Change> {
         self.changes.last().filter(|change| !change.begun)
     }
 
@@ -454,8 +456,8 @@ impl Status {
     }
 
     /// Returns the last changes for which no restart has begun.
-    pub(crate) fn pending(&self) -> impl Iterator<Item = &Change> {
-        self.sources.iter().filter_map(SourceStatus::pending)
+    pub(crate) fn unmarked(&self) -> impl Iterator<Item = &Change> {
+        self.sources.iter().filter_map(SourceStatus::unmarked)
     }
 
     /// Returns the sources whose content differs from what pods have been restarted for.
@@ -776,7 +778,7 @@ mod tests {
     fn a_journal_survives_a_round_trip() {
         let text = r#"{"kind":"ConfigMap","name":"a","hash":"sha256:1","changes":[{"hash":"other-keys","since":"2026-11-21T10:00:00Z","observedAt":"2026-11-21T10:00:01Z","podsResourceVersion":"7","begun":true},{"hash":"sha256:2","since":"2026-11-21T10:00:02Z","observedAt":"2026-11-21T10:00:02Z"}]}"#;
         let known: SourceStatus = serde_json::from_str(text).expect("a source");
-        assert!(known.differs() && known.pending() == known.changes.last());
+        assert!(known.differs() && known.unmarked() == known.changes.last());
         assert_eq!(serde_json::to_string(&known).expect("JSON"), text);
     }
 
@@ -827,14 +829,14 @@ mod tests {
     fn a_restart_begins_for_the_last_contents_and_goes_on_if_they_are_the_last_ones() {
         let mut status = of([source("a", "0 1 2"), source("b", "0")]);
         status.restart = Some(Box::new(Restart { changing_since: Some(at(1)), ..Restart::default() }));
-        assert_eq!((status.pending().count(), status.is_on_target()), (1, false));
+        assert_eq!((status.unmarked().count(), status.is_on_target()), (1, false));
         status.begin(begun(status.next_number(), 5));
-        assert_eq!((contents(&status.sources[0]), status.pending().count()), ("1:1:1 2*:2:2".to_owned(), 0));
+        assert_eq!((contents(&status.sources[0]), status.unmarked().count()), ("1:1:1 2*:2:2".to_owned(), 0));
         assert_eq!(status.restart.as_ref().expect("a restart").changing_since, None);
         assert_eq!((status.outdated, status.is_on_target()), (Some(3), true));
         for (known, text, is_on_target) in [(1, "1", false), (1, "0", true), (0, "0", false), (0, "2", true)] {
             status.sources[known].append(change(text, 6));
-            assert_eq!((status.pending().count(), status.is_on_target()), (2 - known, is_on_target), "{known} {text}");
+            assert_eq!((status.unmarked().count(), status.is_on_target()), (2 - known, is_on_target), "{known} {text}");
         }
     }
 
@@ -854,7 +856,7 @@ mod tests {
         };
         assert_eq!((&sources[..], *completed_at), (&[name("a")][..], at(9)));
         assert!(status.begun().is_none() && status.request().is_some_and(|request| request.taken_over));
-        assert_eq!((status.pending().count(), status.outdated, status.next_number()), (2, None, 5));
+        assert_eq!((status.unmarked().count(), status.outdated, status.next_number()), (2, None, 5));
     }
 
     #[test]

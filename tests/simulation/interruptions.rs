@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use configmonitor_operator::kube::ServerTime;
-use simulated_cluster::ledger::{Book, Deletion, End, Grounds, Ledger};
+use simulated_cluster::ledger::{Book, Deletion, End, Grounds, Ledger, Reading};
 use simulated_cluster::network::Process::First;
 use simulated_cluster::network::{Fate, RequestKind};
 use simulated_cluster::state::Pace;
@@ -38,7 +38,12 @@ pub(crate) fn a_restart_begins_once_its_content_has_been_quiet(ledger: &Ledger, 
         let its = book.readings.iter().filter(|reading| reading.seconds().any(|at| at == read));
         // The task may have read another source before.
         let began = u64::try_from(read.as_second()).unwrap_or(0) * 1000;
-        let Some(came) = its.map(|reading| reading.first_at().ms.max(began)).min() else { continue };
+        // Of two sources, only the last answer is known.
+        let came = |reading: &Reading| match reading.source.count() {
+            1 => reading.first_at().ms.max(began),
+            _ => began,
+        };
+        let Some(came) = its.map(came).min() else { continue };
         let rested = Duration::from_millis(write.at.ms.saturating_sub(came)).saturating_add(ledger.skew);
         if rested < quiet {
             return Err(format!("at {:?} after {rested:?}: {:?}, then {:?}", write.at, write.before, write.after));

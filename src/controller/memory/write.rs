@@ -19,7 +19,7 @@ impl Memory {
         // Without these fields pods would be deleted twice or too early.
         let essence = |status: &Status| {
             let Begun { number, canary, .. } = status.begun()?;
-            let is_marked = status.pending().next().is_none();
+            let is_marked = status.unmarked().next().is_none();
             Some((*number, canary.clone(), status.journal(), is_marked))
         };
         let (intent, before) = (essence(&status), self.status().cloned().unwrap_or_default());

@@ -103,18 +103,19 @@ pub(crate) fn is_stale(status: &Status, lists: &Lists, pod: &Pod, concerns: impl
 
 fn may_have_read_other(known: &SourceStatus, lists: &Lists, pod: &Pod) -> bool {
     let Some(last) = known.changes.last() else { return false };
-    // Each content came with a change, but for the first one, and went with the next.
+    // Each content came with a change, but for the first one, and went with the next. After A, B, C, A, pods may have other
+    // content that are in the list of C and may have read B, or are in that of A and may have read C.
     let came = once(None).chain(known.changes.iter().map(Some));
     came.zip(&known.changes).any(|(change, next)| {
         let hash = change.map_or(known.hash.as_ref(), |change| Some(&change.hash));
         let is_other = hash != Some(&last.hash) || hash == Some(&ContentHash::unknown());
-        let may_be_older = lists.contain(next.pods_resource_version.as_ref(), pod) != Some(false);
-        is_other && may_be_older && change.is_none_or(|change| may_have_read(change, lists, pod))
+        let was_there = lists.contain(next.pods_resource_version.as_ref(), pod) != Some(false);
+        is_other && was_there && change.is_none_or(|change| may_have_read(change, lists, pod))
     })
 }
 
-/// Returns whether a pod may have been there since this content came. One that was created earlier may have read it, too:
-/// it waited for its image, or a container was restarted.
+/// Returns whether a pod may have been created or started since this content came: one that was created earlier may have
+/// waited for its image, or a container was restarted.
 fn may_have_read(change: &Change, lists: &Lists, pod: &Pod) -> bool {
     let since = change.since.minus(if lists.are_by_times { SKEW } else { SLACK });
     let is_since = |at: ServerTime| at >= since;
