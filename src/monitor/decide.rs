@@ -138,7 +138,6 @@ pub fn observe(
         let is_new = is_basis_named == Some(true) || is_basis_named.is_some() && !status.is_baselined();
         look.newest().filter(|_| is_new).iter().for_each(|newest| next.baseline(newest.at));
     }
-    record_versions(policy, look, status, &mut next);
     let finding = match is_basis_named {
         _ if is_changed => Finding::Changed,
         Some(_) => Finding::Baseline,
@@ -164,6 +163,7 @@ fn append(policy: &Policy, look: &Look, status: &mut Status, now: ServerTime) ->
         let observed_at = before.filter(|before| content.at < *before).map_or(content.at, |before| now.max(before));
         let since = content.since.or(settled_at).max(before).unwrap_or(ServerTime::from_second(0)).min(observed_at);
         let hash = content.hash.clone();
+        known.resource_version.clone_from(&content.version);
         known.append(Change { hash, since, observed_at, pods_resource_version: None, begun: false });
         at = at.max(Some(observed_at));
     }
@@ -193,19 +193,6 @@ fn forget_sources(policy: &Policy, status: &mut Status, now: ServerTime) {
         status.supersede(now);
     }
     status.sources.retain(is_source);
-}
-
-/// Records the version of each content that was another one at the last look. An edit that leaves the content, such as a
-/// heartbeat in an annotation, is not worth a write.
-fn record_versions(policy: &Policy, look: &Look, before: &Status, next: &mut Status) {
-    for known in &mut next.sources {
-        let Some((_, Some(Content { hash, version, .. }))) = look.at(policy, &known.name) else { continue };
-        let was = before.source(&known.name).and_then(SourceStatus::last);
-        let is_known = was == Some(hash) && known.last() == Some(hash);
-        if !is_known || known.resource_version.is_some() != version.is_some() {
-            known.resource_version.clone_from(version);
-        }
-    }
 }
 
 /// Records which sources are discovered, but not in the middle of a restart for them, and since when no pod refers to one.
@@ -259,6 +246,7 @@ fn take_keys(policy: &Policy, look: &Look, status: &mut Status) -> Result<Option
                 for hash in known.hashes_mut() {
                     *hash = hash.rekeyed(before, &content.hash)?;
                 }
+                known.resource_version.clone_from(&content.version);
             }
         }
         known.keys.clone_from(&source.keys);
@@ -294,7 +282,7 @@ fn record_sources(policy: &Policy, look: &Look, status: &mut Status) -> Option<b
             && entry.hash.is_none()
         {
             basis = basis.max(Some(source.origin == Origin::Named));
-            entry.hash = Some(content.hash.clone());
+            (entry.hash, entry.resource_version) = (Some(content.hash.clone()), content.version.clone());
         }
         status.sources.push(entry);
     }

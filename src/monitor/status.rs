@@ -677,20 +677,8 @@ impl Status {
 
 /// Returns [`Status::discovered`] of an undecoded status.
 pub(crate) fn discovered(status: &RawValue) -> Vec<SourceName> {
-    #[derive(Deserialize)]
-    struct Sources {
-        #[serde(default)]
-        sources: Vec<Known>,
-    }
-    #[derive(Deserialize)]
-    struct Known {
-        #[serde(flatten)]
-        name: SourceName,
-        #[serde(default)]
-        discovered: bool,
-    }
-    let Ok(Sources { sources }) = serde_json::from_str(status.get()) else { return Vec::new() };
-    sources.into_iter().filter(|known| known.discovered).map(|known| known.name).collect()
+    let status: Status = serde_json::from_str(status.get()).unwrap_or_default();
+    status.discovered().cloned().collect()
 }
 
 /// Returns whether [`Status::is_baselined`] is true for an undecoded status. Decodes no more than that takes: a watch

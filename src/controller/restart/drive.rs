@@ -231,10 +231,8 @@ impl Drive<'_, '_> {
         let Over { begun, skipped: left, terminating, selected } = over;
         let left = skipped(&step.status, &left);
         let (changed, why) = (report::changed(&step.status), step.status.why());
-        let sources = match why {
-            Why::Reverted => step.policy.sources.iter().map(|source| source.name.clone()).collect(),
-            Why::Changed | Why::Requested => step.status.changed(),
-        };
+        let concerned = step.status.sources.iter().filter(|known| !known.changes.is_empty());
+        let sources = concerned.map(|known| known.name.clone()).collect();
         step.status.complete(Some(&begun), left, now);
         step.status.pods = Some(selected);
         step.report_settled().await?;
