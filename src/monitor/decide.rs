@@ -132,6 +132,7 @@ pub fn observe(
         Some(_) if is_quiet => next.restart.iter_mut().for_each(|restart| restart.changing_since = None),
         _ => {}
     }
+    record_origins(policy, look, &mut next);
     if !next.has_work() {
         (next.restart, next.outdated) = (None, None);
         // What is discovered later says nothing about the other sources.
@@ -195,18 +196,21 @@ fn forget_sources(policy: &Policy, status: &mut Status, now: ServerTime) {
     status.sources.retain(is_source);
 }
 
-/// Records which sources are discovered, but not in the middle of a restart for them, and since when no pod refers to one.
-/// Forgets such a source after a day, or at once if the object is gone, too, but not before its changes are handled.
+/// Records which sources are discovered, but not in the middle of a restart for them, which keeps its pods.
+fn record_origins(policy: &Policy, look: &Look, status: &mut Status) {
+    let is_begun = |known: &SourceStatus| known.changes.iter().any(|change| change.begun);
+    for known in status.sources.iter_mut().filter(|known| !is_begun(known)) {
+        // What is no source may not be watched.
+        let source = look.at(policy, &known.name);
+        known.discovered = source.is_none_or(|(source, _)| source.origin != Origin::Named);
+    }
+}
+
+/// Records since when no pod refers to a discovered source, and forgets the source after a day, or at once if the object
+/// is gone, too, but not before its changes are handled.
 fn forget_unreferenced(policy: &Policy, look: &Look, status: &mut Status, now: ServerTime) {
     status.sources.retain_mut(|known| {
-        let Some((source, content)) = look.at(policy, &known.name) else {
-            // It may not be watched.
-            known.discovered = true;
-            return true;
-        };
-        if !known.changes.iter().any(|change| change.begun) {
-            known.discovered = source.origin != Origin::Named;
-        }
+        let Some((source, content)) = look.at(policy, &known.name) else { return true };
         if source.origin != Origin::Unreferred {
             known.unreferenced_since = None;
             return true;

@@ -350,7 +350,8 @@ fn a_restart_counts_the_pods_that_it_deleted(ledger: &Ledger, book: &Book) -> Re
     for write in book.writes.iter().filter(|write| write.ends()) {
         let Some(begun) = write.before.begun() else { continue };
         let Some(entry) = write.recorded().find(|entry| Some(entry.number) == begun.number) else { continue };
-        let Some(began) = book.writes.iter().find(|its| its.after.which() == write.before.which()) else { continue };
+        let is_start = |its: &&Write| its.at < write.at && its.start().is_some();
+        let Some(began) = book.writes.iter().rfind(is_start) else { continue };
         let is_meanwhile = |at: Moment| (began.at..write.at).contains(&at);
         // Another process that resumes the restart counts the pods gone by then, and writes that number for this
         // process.

@@ -1,6 +1,6 @@
 //! The rules about the journal of each source, and about what a restart is for.
 
-use crate::status::{Change, MAX_CHANGES, OTHER_KEYS, Restart, SourceStatus};
+use crate::status::{Change, MAX_CHANGES, OTHER_KEYS, Restart, SourceStatus, Status};
 use crate::{Account, Write};
 
 /// The journal of a source only grows at its end, or is cut to its last entry. Neighbours may become one with the content of
@@ -120,7 +120,12 @@ fn brings_its_content(write: &Write) -> bool {
 }
 
 fn may_end_anyway(write: &Write) -> bool {
-    let is_requested = || write.after.restart.as_ref().is_some_and(Restart::is_requested);
+    // A request may find no pod.
+    let is_requested = || {
+        let handled = |status: &Status| status.last_handled_restart_request.clone();
+        write.after.restart.as_ref().is_some_and(Restart::is_requested)
+            || handled(&write.after) != handled(&write.before)
+    };
     let is_rekeyed = |known: &SourceStatus| write.before.of(known).is_some_and(|before| before.keys != known.keys);
     write.leaves_some_out()
         || write.before.has_failed_canaries() && is_requested()

@@ -223,6 +223,20 @@ fn a_restart_goes_on_without_a_discovered_source_that_is_left_out() {
     assert_eq!((desk.journal(), desk.superseded()), ("a=1 2*:10-10:1".into(), 0));
 }
 
+/// Otherwise an edit of the spec would delete pods, or leave out some that have read other content.
+#[test]
+fn a_restart_keeps_its_scope_until_it_is_superseded() {
+    let mut desk = settled("a", "a=1");
+    desk.policy.sources[0].origin = Origin::Referred;
+    desk.at(10).read_all("a=2");
+    desk.at(13).begin();
+    desk.policy.sources[0].origin = Origin::Named;
+    desk.at(14).read_all("a=3");
+    assert!(desk.status.sources[0].discovered);
+    desk.at(17).observe();
+    assert_eq!((desk.superseded(), desk.status.sources[0].discovered), (1, false));
+}
+
 #[test]
 fn an_edit_of_the_sources_is_no_content_that_extends_an_interruption() {
     let mut desk = restarting();
