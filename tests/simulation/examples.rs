@@ -172,7 +172,7 @@ fn a_revert_that_is_recorded_late_counts_from_its_reading() {
 #[test]
 fn a_pod_that_is_born_while_pods_are_listed_is_not_missed() {
     let listing = Request(First, RequestKind::ListPods, 1, Fate::LateAnswer(500));
-    let rings = [Wait(200), listing, EditLabels(SETTINGS), Until(First, RequestKind::ListPods, 1)];
+    let rings = [Wait(200), listing, EditLabels(SETTINGS), Until(First, RequestKind::ListPods, 1), Wait(10)];
     let born = [KillPod(0), EditContent(SETTINGS, 'b')];
     play_well(&story(&[&rings[..], &born].concat()));
     assert_eq!(exceptions(&[&rings[..], &born].concat()), []);

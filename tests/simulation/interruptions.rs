@@ -122,6 +122,20 @@ fn pods_that_are_created_in_an_interruption_have_its_content() {
     assert!(played.ledger.deletions.iter().all(|deletion| Some(deletion.pod) != born), "{born:?}");
 }
 
+/// The list that was made right after says so, also if it succeeds only once the restart may go on.
+#[test]
+fn pods_that_are_created_in_an_interruption_restart_when_it_goes_on_and_others_do_not() {
+    let refused = |fate| Move::Lasting(RequestKind::ListPods, fate);
+    for [before, after] in [[Wait(0), Wait(0)], [refused(Some(Fate::Refused)), refused(None)]] {
+        let there = [before, OTHER, Wait(500), KillPod(3), Wait(500)];
+        let back = [EDIT, Wait(5000), after, Wait(1000), NewPodsStayUnready(false), Wait(60_000)];
+        let played = interrupted(&[&there[..], &back].concat());
+        let born = played.ledger.pods.iter().position(|pod| pod.born.ms > played.moves[HALTED.len() + 1].0);
+        let deleted: Vec<usize> = played.ledger.deletions.iter().map(|deletion| deletion.pod).collect();
+        assert!(born.is_some_and(|born| deleted.contains(&born)) && deleted.len() <= 6, "{born:?} of {deleted:?}");
+    }
+}
+
 /// It ends a quiet period after the content is back. The deadline passes between two passes that are due every 10 s.
 #[test]
 fn an_interruption_does_not_count_towards_the_progress_deadline() {
