@@ -183,11 +183,4 @@ proptest! {
     fn no_object_causes_a_panic(object in damaged(), second in any::<i64>()) {
         use_up(&to_raw_value(&object).unwrap(), second);
     }
-
-    #[test]
-    fn no_text_causes_a_panic(text in ".{0,200}", second in any::<i64>()) {
-        if let Ok(object) = RawValue::from_string(text) {
-            use_up(&object, second);
-        }
-    }
 }

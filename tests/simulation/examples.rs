@@ -64,20 +64,6 @@ fn pods_keep_content_that_was_reverted_before_it_was_recorded() {
     assert_needs(Exception::CameAndWentUnread, &[&read[..], &back].concat());
 }
 
-/// However long the content was there.
-#[test]
-fn pods_restart_that_have_read_content_that_was_reverted() {
-    let quiet = spec(Edit::QuietPeriod(3));
-    for ms in [1000, 5000] {
-        let there = [quiet, Wait(2500), EditContent(SETTINGS, 'b'), Wait(200), KillPod(0), Wait(ms)];
-        let played = play_well(&story(&[&there[..], &[EditContent(SETTINGS, 'a'), Wait(20_000)]].concat()));
-        // After 5 s all have been restarted for it.
-        let expected = if ms == 1000 { 1 } else { 4 + 5 };
-        assert_eq!(played.ledger.deletions.len(), expected, "after {ms} ms");
-        assert_eq!(stale_pods(&played.ledger, &played.ledger.books[0]), []);
-    }
-}
-
 /// Content that could not be written down came and went in between.
 #[test]
 fn content_is_at_rest_though_no_write_succeeds() {
@@ -145,14 +131,6 @@ fn a_spec_that_is_valid_again_goes_by_when_the_contents_were_settled() {
     let born = [EditContent(SETTINGS, 'b'), Wait(2500), KillPod(0), Wait(2500)];
     let back = [spec(Edit::Invalidate(false)), Wait(2500), EditContent(SETTINGS, 'a')];
     assert_eq!(exceptions(&[&spoiled[..], &born, &back].concat()), []);
-}
-
-#[test]
-fn a_pod_that_waited_for_the_config_map_is_replaced() {
-    let suspend = spec(Edit::Suspend(true));
-    let moves = [Wait(200), suspend, DeleteConfigMap(SETTINGS), Wait(200), KillPod(0), Wait(2500)];
-    let back = [EditContent(SETTINGS, 'b'), Wait(200), EditContent(SETTINGS, 'a')];
-    assert_eq!(exceptions(&[&moves[..], &back].concat()), []);
 }
 
 /// A write of the status that is not about the last reading does not record that reading.
@@ -481,18 +459,6 @@ const BEFORE_A_MINUTE: u64 = 78_000;
 const EVERY_MINUTE: Edit = Edit::Windows(Windows::EveryMinute);
 pub(crate) const FROZEN: Edit = Edit::Windows(Windows::FarAway);
 pub(crate) const EDIT: Move = EditContent(SETTINGS, 'b');
-
-#[test]
-fn a_restart_waits_for_its_window_also_after_downtime_and_several_changes() {
-    assert_eq!(deleted_at(&[EVERY_MINUTE], &[EDIT, Wait(10_000)]), [3, 3]);
-    assert_eq!(deleted_at(&[EVERY_MINUTE], &[Wait(5000), EDIT, Wait(10_000)]), [5, 5], "in the window");
-    let down = [EDIT, Wait(500), Stop(First), Wait(30_000), Start(First), Wait(60_000)];
-    assert_eq!(deleted_at(&[EVERY_MINUTE], &down), [63, 63], "in the next one");
-    let several = [EDIT, Wait(500), EditContent(SETTINGS, 'c'), Wait(500), EditContent(SETTINGS, 'd'), Wait(60_000)];
-    assert_eq!(deleted_at(&[EVERY_MINUTE], &several), [3, 3], "one restart");
-    let back = [EDIT, Wait(500), EditContent(SETTINGS, 'a'), Wait(60_000)];
-    assert_eq!(deleted_at(&[EVERY_MINUTE], &back), [0; 0], "back before anything has come of it");
-}
 
 #[test]
 fn a_window_that_closes_while_pods_are_listed_or_owners_are_read_starts_no_restart() {

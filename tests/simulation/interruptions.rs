@@ -10,9 +10,7 @@ use simulated_cluster::state::Pace;
 
 use crate::examples::{EDIT, FROZEN, SETTINGS, play_well, spec, story};
 use crate::player::Played;
-use crate::story::Move::{
-    self, Edit as EditContent, EditLabels, KillPod, NewPodsStayUnready, Request, Start, Stop, Wait,
-};
+use crate::story::Move::{self, Edit as EditContent, KillPod, NewPodsStayUnready, Request, Start, Stop, Wait};
 use crate::story::{Edit, PodCount, Story};
 
 /// A process deletes pods only for the last contents that it has read, which have been there for the quiet period.
@@ -111,15 +109,6 @@ fn a_restart_that_goes_on_after_its_last_wave_watches_its_pods_again() {
 fn an_interruption_ends_with_its_quiet_period_outside_windows() {
     let ended = ended_after(&interrupted(&[spec(FROZEN), OTHER, Wait(10_000)]));
     assert!(ended.len() == 1 && (3000..3200).contains(&ended[0]), "{ended:?} ms");
-}
-
-/// A restart has its own list, which was made right after the first reading of its content.
-#[test]
-fn pods_that_are_created_in_an_interruption_have_its_content() {
-    let other = [OTHER, Wait(500), KillPod(3), EditLabels(SETTINGS), Wait(500), EditLabels(SETTINGS), Wait(10_000)];
-    let played = interrupted(&other);
-    let born = played.ledger.pods.iter().position(|pod| pod.born.ms > played.moves[HALTED.len()].0);
-    assert!(played.ledger.deletions.iter().all(|deletion| Some(deletion.pod) != born), "{born:?}");
 }
 
 /// The list that was made right after says so, also if it succeeds only once the restart may go on.

@@ -58,13 +58,11 @@ fn a_pod_that_read_content_in_an_interruption_restarts_though_a_source_is_remove
 /// The DaemonSet's pod refers to both.
 #[test]
 fn of_two_sources_the_pods_of_the_one_that_has_changed_are_restarted() {
-    let both = |moves: &[Move]| by_owner(&[&[DISCOVER, Wait(200)], moves].concat());
-    let other = EditContent(OTHER, 'b');
-    assert_eq!(deleted(&play_well(&both(&[other, Wait(5000)]))), [0, 2, 1]);
-    let held = [spec(Edit::Windows(Windows::FarAway)), Wait(200), EditContent(SETTINGS, 'b'), Wait(5000), other];
-    let back = [Wait(5000), EditContent(SETTINGS, 'a'), Wait(5000), spec(Edit::Windows(Windows::Always)), Wait(5000)];
-    // The first one went back, and no pod has been created meanwhile.
-    assert_eq!(deleted(&play_well(&both(&[&held[..], &back].concat()))), [0, 2, 1]);
+    let both = [EditContent(SETTINGS, 'b'), Wait(5000), EditContent(OTHER, 'b'), Wait(5000)];
+    let held = [DISCOVER, spec(Edit::Windows(Windows::FarAway)), Wait(200)];
+    // The first one goes back, and no pod has been created meanwhile.
+    let back = [EditContent(SETTINGS, 'a'), Wait(5000), spec(Edit::Windows(Windows::Always)), Wait(5000)];
+    assert_eq!(deleted(&play_well(&by_owner(&[&held[..], &both, &back].concat()))), [0, 2, 1]);
 }
 
 /// A webhook was installed in the middle, so only some pods of the Deployment refer.

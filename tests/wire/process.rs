@@ -155,7 +155,7 @@ fn the_log_never_contains_the_content_of_a_config_map() {
     let mut broken = odd("o", "8");
     broken["metadata"]["uid"] = json!([CONTENTS[0]]);
     let items = [copy(0), broken.clone()];
-    scenario.server.forget("list configmaps").always("list configmaps", move |_| list("10", &items));
+    scenario.server.instead("list configmaps", move |_| list("10", &items));
     let fine = [line("MODIFIED", &broken), line("MODIFIED", &copy(0))].concat();
     let breaking = |line: &str| Answer::watch(&[fine.clone(), format!("{line}\n")]);
     let no_json = format!("{{\"type\":\"{}", CONTENTS[0]);

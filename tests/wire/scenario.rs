@@ -3,7 +3,6 @@
 //!
 //! An earlier process has read content 0 of `c`. Content 1 follows when the test changes `c`.
 
-use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -21,7 +20,7 @@ use crate::script::{Answer, Server};
 use crate::time::DEADLINE;
 
 /// A text in each content of a ConfigMap, by number.
-pub(crate) const CONTENTS: [&str; 3] = ["correct-horse", "battery-staple", "paper-clip"];
+pub(crate) const CONTENTS: [&str; 2] = ["correct-horse", "battery-staple"];
 /// The status write of `m`.
 pub(crate) const PUT: &str = "put configmonitors/m/status";
 /// The version of the list of pods before the first change.
@@ -41,11 +40,7 @@ pub(crate) struct Scenario {
 pub(crate) struct Objects {
     /// The ConfigMonitor `m`.
     pub(crate) monitor: Value,
-    /// Further ConfigMonitors.
-    pub(crate) others: Vec<Value>,
-    pub(crate) pods: Vec<Value>,
-    /// The ReplicaSets by name: desired replicas and labels.
-    pub(crate) replica_sets: BTreeMap<String, (usize, Value)>,
+    pods: Vec<Value>,
     /// The number of changes of the pods. Each makes a version.
     changes: usize,
     /// The events of the watch on pods, one text for each change.
@@ -93,26 +88,16 @@ pub(crate) fn sources(version: &str, content: usize) -> Value {
     json!([{ "kind": "ConfigMap", "name": "c", "resourceVersion": version, "hash": hash(content) }])
 }
 
-/// Returns a ConfigMonitor of `c` without a quiet period, for pods with this label, that has recorded content 0.
-pub(crate) fn settled(name: &str, app: &str) -> Value {
-    let spec =
-        json!({ "configMap": "c", "podSelector": { "app": app }, "quietPeriodSeconds": 0, "maxUnavailable": "100%" });
-    let mut monitor = monitor(name, &spec);
-    monitor["status"] =
-        json!({ "observedGeneration": 1, "source": "ConfigMap/c", "sources": sources("7", 0), "pods": 3 });
-    monitor
-}
-
 impl Scenario {
     /// Starts a server with these pods and the ConfigMonitor `m`, which has no quiet period.
     pub(crate) fn with(pods: &[Value]) -> Self {
-        let mut replica_sets: BTreeMap<String, (usize, Value)> = BTreeMap::new();
-        for pod in pods {
-            let name = pod["metadata"]["ownerReferences"][0]["name"].as_str().unwrap().to_owned();
-            replica_sets.entry(name).or_insert((0, pod["metadata"]["labels"].clone())).0 += 1;
-        }
-        let (monitor, pods, others) = (settled("m", "web"), pods.to_vec(), Vec::new());
-        let objects = Objects { monitor, others, pods, replica_sets, changes: 0, pod_events: Feed::default() };
+        let selector = json!({ "app": "web" });
+        let spec =
+            json!({ "configMap": "c", "podSelector": selector, "quietPeriodSeconds": 0, "maxUnavailable": "100%" });
+        let mut monitor = monitor("m", &spec);
+        monitor["status"] =
+            json!({ "observedGeneration": 1, "source": "ConfigMap/c", "sources": sources("7", 0), "pods": 3 });
+        let objects = Objects { monitor, pods: pods.to_vec(), changes: 0, pod_events: Feed::default() };
         let (config_maps, monitors) = (Feed::default(), Feed::default());
         let scenario = Self { server: Server::start(), objects: Arc::new(Mutex::new(objects)), config_maps, monitors };
         let server = &scenario.server;
@@ -120,13 +105,8 @@ impl Scenario {
         let (config_maps, monitors) = (scenario.config_maps.clone(), scenario.monitors.clone());
         server.always("watch configmaps from 10", move |_| Answer::feed(&config_maps));
         server.always("watch configmonitors from 10", move |_| Answer::feed(&monitors));
-        scenario.answer("list configmonitors", |objects, _| {
-            let others = objects.others.iter().cloned();
-            list("10", &others.chain([objects.monitor.clone()]).collect::<Vec<_>>())
-        });
-        scenario.answer("get configmonitors/m", Objects::get);
+        scenario.answer("list configmonitors", |objects, _| list("10", std::slice::from_ref(&objects.monitor)));
         scenario.answer("get configmonitors", Objects::get);
-        scenario.answer(PUT, Objects::put);
         scenario.answer("put configmonitors", Objects::put);
         scenario.answer("list pods", |objects, request| objects.list(request));
         scenario.answer("delete pods", Objects::delete);
@@ -134,17 +114,13 @@ impl Scenario {
             let from = request.query("resourceVersion").unwrap().parse().unwrap_or(FIRST_VERSION);
             Answer::feed(&objects.pod_events.after(from.saturating_sub(FIRST_VERSION)))
         });
-        scenario.answer("get replicasets", |objects, request| objects.replica_set(name_in(request, "replicasets")));
+        scenario.answer("get replicasets", |objects, _| objects.replica_set());
         scenario.answer("post events", |_, request| Answer::json(201, &request.json()));
         scenario
     }
 
     /// Answers these requests from the objects.
-    pub(crate) fn answer(
-        &self,
-        words: &str,
-        mut answer: impl FnMut(&mut Objects, &Request) -> Answer + Send + 'static,
-    ) {
+    fn answer(&self, words: &str, mut answer: impl FnMut(&mut Objects, &Request) -> Answer + Send + 'static) {
         let objects = Arc::clone(&self.objects);
         self.server.always(words, move |request| answer(&mut objects.lock().unwrap(), request));
     }
@@ -178,22 +154,6 @@ impl Scenario {
         self.monitors.push(lines);
     }
 
-    /// Returns the requests after the first `before` ones. Sorts consecutive deletions by name.
-    pub(crate) fn words_after(&self, before: usize) -> Vec<String> {
-        let mut words = self.server.words().split_off(before);
-        for deletions in words.chunk_by_mut(|a, b| a.starts_with("delete") && b.starts_with("delete")) {
-            deletions.sort();
-        }
-        words
-    }
-
-    pub(crate) fn deletions(&self) -> Vec<String> {
-        let mut words = self.server.words();
-        words.retain(|words| words.starts_with("delete"));
-        words.sort();
-        words
-    }
-
     /// Returns the bodies of the status writes of `m`, in order.
     pub(crate) fn writes(&self) -> Vec<Value> {
         let requests = self.server.requests().into_iter().filter(|request| request.words() == PUT);
@@ -223,41 +183,38 @@ impl Scenario {
 }
 
 impl Objects {
-    fn find(&mut self, name: &str) -> Option<&mut Value> {
-        let mut all = std::iter::once(&mut self.monitor).chain(&mut self.others);
-        all.find(|monitor| monitor["metadata"]["name"] == name)
+    /// Returns `m` if a request is about it.
+    fn named(&mut self, request: &Request) -> Option<&mut Value> {
+        Some(&mut self.monitor).filter(|monitor| monitor["metadata"]["name"] == name_in(request, "configmonitors"))
     }
 
     fn get(&mut self, request: &Request) -> Answer {
-        let monitor = self.find(name_in(request, "configmonitors"));
+        let monitor = self.named(request);
         monitor.map_or_else(|| refusal(404, "NotFound"), |monitor| Answer::json(200, monitor))
     }
 
     /// Handles a write of the status, which must name the current version.
     pub(crate) fn put(&mut self, request: &Request) -> Answer {
         let update = request.json();
-        let Some(monitor) = self.find(name_in(request, "configmonitors")) else {
-            return refusal(404, "NotFound");
-        };
+        let Some(monitor) = self.named(request) else { return refusal(404, "NotFound") };
         if update["metadata"]["resourceVersion"] != monitor["metadata"]["resourceVersion"] {
             return refusal(409, "Conflict");
         }
         monitor["status"] = update["status"].clone();
-        touch(monitor);
-        Answer::json(200, monitor)
+        self.touch();
+        Answer::json(200, &self.monitor)
     }
 
     /// Gives the ConfigMonitor `m` a new version.
     pub(crate) fn touch(&mut self) {
-        touch(&mut self.monitor);
+        let version = &mut self.monitor["metadata"]["resourceVersion"];
+        *version = json!((version.as_str().unwrap().parse::<u32>().unwrap() + 1).to_string());
     }
 
-    /// Lists the selected pods. Returns only their metadata if the request says so.
+    /// Lists the pods. Returns only their metadata if the request says so.
     fn list(&self, request: &Request) -> Answer {
         let mut pods = self.pods.clone();
-        let selector = request.query("labelSelector").unwrap_or_default();
-        let required: Vec<_> = selector.split(',').filter_map(|label| label.split_once('=')).collect();
-        pods.retain(|pod| required.iter().all(|(key, value)| pod["metadata"]["labels"][key] == *value));
+        assert_eq!(request.query("labelSelector").as_deref(), Some("app=web"));
         if request.header("accept").is_some_and(|accept| accept.contains("PartialObjectMetadataList")) {
             for pod in &mut pods {
                 *pod = json!({ "kind": "PartialObjectMetadata", "metadata": pod["metadata"] });
@@ -266,27 +223,14 @@ impl Objects {
         list(&(FIRST_VERSION + self.changes).to_string(), &pods)
     }
 
-    /// Returns a ReplicaSet whose status counts its pods.
-    fn replica_set(&self, name: &str) -> Answer {
-        let Some((replicas, labels)) = self.replica_sets.get(name) else {
-            return refusal(404, "NotFound");
-        };
-        let pods: Vec<&Value> =
-            self.pods.iter().filter(|pod| pod["metadata"]["ownerReferences"][0]["name"] == name).collect();
-        let available = pods.iter().filter(|pod| {
-            pod["status"]["conditions"][0]["status"] == "True" && pod["metadata"]["deletionTimestamp"].is_null()
-        });
-        let available = available.count();
-        Answer::json(
-            200,
-            &json!({ "apiVersion": "apps/v1", "kind": "ReplicaSet",
-                "metadata": { "name": name, "namespace": "default", "uid": format!("uid-of-{name}"), "generation": 1,
-                    "resourceVersion": "4" },
-                "spec": { "replicas": replicas, "selector": { "matchLabels": labels },
-                    "template": { "metadata": { "labels": labels } } },
-                "status": { "observedGeneration": 1, "replicas": pods.len(), "readyReplicas": available,
-                    "availableReplicas": available } }),
-        )
+    /// Returns the ReplicaSet of the pods. Each has a successor as soon as it is deleted.
+    fn replica_set(&self) -> Answer {
+        let (pods, labels) = (self.pods.len(), json!({ "app": "web" }));
+        let set = json!({ "apiVersion": "apps/v1", "kind": "ReplicaSet",
+            "metadata": { "name": "r", "namespace": "default", "uid": "uid-of-r", "generation": 1, "resourceVersion": "4" },
+            "spec": { "replicas": pods, "selector": { "matchLabels": labels }, "template": { "metadata": { "labels": labels } } },
+            "status": { "observedGeneration": 1, "replicas": pods, "readyReplicas": pods, "availableReplicas": pods } });
+        Answer::json(200, &set)
     }
 
     /// Handles a DELETE: replaces the pod, if the UID matches.
@@ -312,11 +256,6 @@ impl Objects {
         gone["metadata"]["resourceVersion"] = version;
         self.pod_events.push(line("DELETED", &gone) + &line("ADDED", &new));
     }
-}
-
-fn touch(monitor: &mut Value) {
-    let version: u32 = monitor["metadata"]["resourceVersion"].as_str().unwrap().parse().unwrap();
-    monitor["metadata"]["resourceVersion"] = json!((version + 1).to_string());
 }
 
 /// Returns the name of the object in the path of a request.

@@ -17,7 +17,6 @@ use crate::time::{DEADLINE, in_time};
 
 /// The time on the server, unless an answer has another one.
 pub(crate) const DATE: &str = "Sat, 21 Nov 2026 10:00:00 GMT";
-const NOW: &str = "Sat, 21 Nov 2026 10:00:00 GMT";
 
 /// The answer to a request.
 pub(crate) enum Answer {
@@ -129,10 +128,7 @@ impl Answer {
         match self {
             Self::Whole { code, headers, body, cut } => {
                 write!(stream, "HTTP/1.1 {code} Scripted\r\ncontent-length: {}\r\n", body.len())?;
-                for (name, mut value) in headers {
-                    if name == "date" && value == DATE {
-                        value = NOW.to_owned();
-                    }
+                for (name, value) in headers {
                     write!(stream, "{name}: {value}\r\n")?;
                 }
                 stream.write_all(b"\r\n")?;
@@ -141,7 +137,7 @@ impl Answer {
                 Ok(!cut)
             }
             Self::Watch(chunks) => {
-                write!(stream, "HTTP/1.1 200 OK\r\ndate: {NOW}\r\n")?;
+                write!(stream, "HTTP/1.1 200 OK\r\ndate: {DATE}\r\n")?;
                 stream.write_all(b"content-type: application/json\r\n")?;
                 stream.write_all(b"transfer-encoding: chunked\r\n\r\n")?;
                 for chunk in chunks {
@@ -231,13 +227,8 @@ impl Server {
     }
 
     /// Answers all such requests by this rule, in place of the rules for exactly these words.
-    pub(crate) fn instead(&self, words: &str, mut answer: impl FnMut(&Request) -> Answer + Send + 'static) -> &Self {
-        let mut rules = self.shared.rules.lock().unwrap();
-        rules.retain(|rule| rule.words != words);
-        let next = Box::new(move |request: &Request| Some(answer(request)));
-        rules.push(Rule { words: words.to_owned(), for_ever: true, next });
-        drop(rules);
-        self
+    pub(crate) fn instead(&self, words: &str, answer: impl FnMut(&Request) -> Answer + Send + 'static) -> &Self {
+        self.forget(words).always(words, answer)
     }
 
     fn rule(

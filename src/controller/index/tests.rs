@@ -7,9 +7,14 @@ use serde_json::value::RawValue;
 
 /// A ConfigMonitor as a list or a watch shows it.
 fn monitor(name: &str, generation: i64, config_map: &str) -> ConfigMonitor {
+    of_sources(name, generation, &format!(r#""configMap":"{config_map}""#))
+}
+
+/// A ConfigMonitor of which these fields of the spec name the sources.
+fn of_sources(name: &str, generation: i64, sources: &str) -> ConfigMonitor {
     let text = format!(
         r#"{{"metadata":{{"name":"{name}","uid":"{name}","resourceVersion":"1","generation":{generation}}},
-            "spec":{{"configMap":"{config_map}","podSelector":{{"app":"web"}}}}}}"#
+            "spec":{{{sources},"podSelector":{{"app":"web"}}}}}}"#
     );
     serde_json::from_str(&text).unwrap()
 }
@@ -79,6 +84,12 @@ impl Index {
         }
         changes.extend(self.config_map_changes(Event::Synced));
         changes
+    }
+
+    /// Lists no pod of this selector, and returns the changes.
+    fn list_pods(&mut self, selector: &Arc<str>, at: Instant) -> Vec<String> {
+        assert_eq!(self.handle_pods(selector, Event::Reset, None, at).len(), 0);
+        words(self.handle_pods(selector, Event::Synced, None, at))
     }
 }
 
@@ -257,10 +268,7 @@ fn an_edit_of_the_source_moves_the_reference() {
 #[test]
 fn any_of_its_sources_rings_for_a_monitor() {
     let both = |generation| {
-        let mut both = monitor("m", generation, "a");
-        let spec = r#"{"sources":[{"configMap":{"name":"b"}},{"configMap":{"name":"a"}}],"podSelector":{"app":"web"}}"#;
-        both.spec = Some(RawValue::from_string(spec.to_owned()).unwrap());
-        both
+        of_sources("m", generation, r#""sources":[{"configMap":{"name":"b"}},{"configMap":{"name":"a"}}]"#)
     };
     let mut index = Index::default();
     assert_eq!(index.monitor_changes(Event::Applied(Ok(both(1)))), ["start m, silent and silent"]);
@@ -279,11 +287,9 @@ fn any_of_its_sources_rings_for_a_monitor() {
 
 #[test]
 fn a_secret_is_not_the_config_map_of_its_name() {
-    let mut monitor = monitor("m", 1, "a");
-    let spec = r#"{"sources":[{"configMap":{"name":"a"}},{"secret":{"name":"a"}}],"podSelector":{"app":"web"}}"#;
-    monitor.spec = Some(RawValue::from_string(spec.to_owned()).unwrap());
+    let both = of_sources("m", 1, r#""sources":[{"configMap":{"name":"a"}},{"secret":{"name":"a"}}]"#);
     let mut index = index(&[("other", "a")]);
-    index.handle_monitor(Event::Applied(Ok(monitor)));
+    index.handle_monitor(Event::Applied(Ok(both)));
     let secret = SourceName { kind: Kind::Secret, name: "a".into() };
     assert_eq!(index.named_secrets().collect::<Vec<_>>(), [&secret]);
     assert_eq!(
@@ -364,11 +370,8 @@ fn a_monitor_created_during_a_list_does_not_hide_that_a_config_map_is_deleted() 
 
 #[test]
 fn a_list_of_one_secret_says_what_it_has_shown_whatever_another_list_does_meanwhile() {
-    let mut monitor = monitor("m", 1, "a");
-    let spec = r#"{"sources":[{"secret":{"name":"a"}}],"podSelector":{"app":"web"}}"#;
-    monitor.spec = Some(RawValue::from_string(spec.to_owned()).unwrap());
     let mut index = Index::default();
-    index.handle_monitor(Event::Applied(Ok(monitor)));
+    index.handle_monitor(Event::Applied(Ok(of_sources("m", 1, r#""sources":[{"secret":{"name":"a"}}]"#))));
     let (one, all) = (Target::One(index.named_secrets().next().unwrap().clone()), Target::All(Kind::Secret));
     let mut changes = |target, event| words(index.handle_source(target, event, Instant::now()));
     changes(&one, Event::Reset);
@@ -393,8 +396,7 @@ fn referring(config_maps: &[&str]) -> Event<WholePod> {
 
 /// A ConfigMonitor that names a ConfigMap, and discovers others.
 fn discovering(name: &str, generation: i64) -> ConfigMonitor {
-    let spec = r#"{"configMap":"a","discover":{},"podSelector":{"app":"web"}}"#;
-    ConfigMonitor { spec: Some(RawValue::from_string(spec.to_owned()).unwrap()), ..monitor(name, generation, "a") }
+    of_sources(name, generation, r#""configMap":"a","discover":{}"#)
 }
 
 #[test]
@@ -423,8 +425,7 @@ fn what_pods_refer_to_rings_the_monitors_that_select_them_once_the_pods_are_list
     let status = r#"{"sources":[{"kind":"ConfigMap","name":"c","discovered":true}]}"#;
     known.status = Some(RawValue::from_string(status.to_owned()).unwrap());
     index.handle_monitor(Event::Applied(Ok(known)));
-    index.handle_pods(&selector, Event::Reset, None, Instant::now());
-    let changes = words(index.handle_pods(&selector, Event::Synced, None, Instant::now()));
+    let changes = index.list_pods(&selector, Instant::now());
     let remembered = "notify m of generation 1, silent and at 5";
     assert_eq!(changes, [remembered, "notify n of generation 1, silent"], "no pod refers to anything any more");
     index.handle_monitor(Event::Deleted(Ok(discovering("m", 1))));
@@ -442,11 +443,7 @@ fn pods_are_listed_anew_some_time_after_a_discovered_source_is_gone() {
     let (mut index, start) = (Index::default(), Instant::now());
     let (selector, seconds): (Arc<str>, _) = ("app=web".into(), |seconds| start + Duration::from_secs(seconds));
     index.handle_monitor(Event::Applied(Ok(discovering("m", 1))));
-    let list = |index: &mut Index, at| {
-        index.handle_pods(&selector, Event::Reset, None, seconds(at));
-        index.handle_pods(&selector, Event::Synced, None, seconds(at)).len()
-    };
-    list(&mut index, 0);
+    index.list_pods(&selector, start);
     index.handle_pods(&selector, referring(&["b"]), None, start);
     let gone = |name: &str| Event::Deleted(Ok(config_map(name, "5")));
     index.handle_source(&Target::All(Kind::ConfigMap), gone("a"), seconds(1));
@@ -457,7 +454,7 @@ fn pods_are_listed_anew_some_time_after_a_discovered_source_is_gone() {
         let awaits = |index: &Index| index.latest(&"m".into()).is_some_and(|latest| latest.awaits_pods);
         assert_eq!((awaits(&index), index.begin_relists(seconds(due - 1)).len()), (true, 0));
         assert_eq!(index.begin_relists(seconds(due)), [Arc::clone(&selector)]);
-        assert_eq!((list(&mut index, due), awaits(&index)), (1, false));
+        assert_eq!((index.list_pods(&selector, seconds(due)).len(), awaits(&index)), (1, false));
         index.handle_pods(&selector, referring(&["b"]), None, seconds(due));
     }
 }
@@ -469,8 +466,7 @@ fn pods_are_listed_anew_once_a_pod_is_gone_if_its_sources_take_all_places() {
     for (count, due) in [(127, None), (128, Some(start + RELIST_PAUSE))] {
         let mut index = Index::default();
         index.handle_monitor(Event::Applied(Ok(discovering("m", 1))));
-        index.handle_pods(&selector, Event::Reset, None, start);
-        index.handle_pods(&selector, Event::Synced, None, start);
+        index.list_pods(&selector, start);
         let names: Vec<String> = (0..count).map(|number| format!("n{number}")).collect();
         let pod = referring(&names.iter().map(|name| &**name).collect::<Vec<_>>());
         let Event::Applied(Ok(gone)) = pod.clone() else { panic!("another event") };
@@ -501,10 +497,7 @@ fn what_is_listed_now_and_then_says_so_and_a_list_ends_a_refusal() {
     let mut index = Index::default();
     let selector: Arc<str> = "app=web".into();
     index.handle_monitor(Event::Applied(Ok(discovering("m", 1))));
-    let list = |index: &mut Index| {
-        index.handle_pods(&selector, Event::Reset, None, Instant::now());
-        index.handle_pods(&selector, Event::Synced, None, Instant::now()).len()
-    };
+    let list = |index: &mut Index| index.list_pods(&selector, Instant::now()).len();
     let told = |index: &Index| {
         let found = index.latest(&"m".into()).and_then(|latest| latest.found);
         found.map(|found| {

@@ -64,13 +64,12 @@ fn standing() -> Standing<'static> {
     }
 }
 
+fn owner(name: &str) -> Owner {
+    let (api_version, kind) = ("apps/v1".to_owned(), "ReplicaSet".to_owned());
+    Owner { api_version, kind, name: name.to_owned(), uid: "u".into() }
+}
+
 fn text_of(names: &[String]) -> Progress {
-    let owner = |name: &String| Owner {
-        api_version: "apps/v1".to_owned(),
-        kind: "ReplicaSet".to_owned(),
-        name: name.clone(),
-        uid: "u".into(),
-    };
     let (owners, names): (Vec<Owner>, Vec<&str>) = names.iter().map(|name| (owner(name), name.as_str())).unzip();
     let pods: Vec<Pod> = names.iter().map(|name| Pod::named(name)).collect();
     let standing = Standing {
@@ -80,14 +79,6 @@ fn text_of(names: &[String]) -> Progress {
         ..standing()
     };
     Progress::of(&begun(), &standing)
-}
-
-#[test]
-fn the_message_says_what_a_successor_that_waits_for_its_volume_may_wait_for() {
-    let standing = Standing { waits_for_claim: true, ..standing() };
-    let mut status = Status::default();
-    report(&Situation::RestartInProgress(Progress::of(&begun(), &standing)), &mut status, 1, server(1));
-    assert!(status.conditions.iter().any(|condition| condition.message.contains("leave spec.maxSurge out")));
 }
 
 #[test]
@@ -319,6 +310,8 @@ fn progress_counts_the_pods_and_names_those_that_are_in_the_way() {
     let canary = Standing { canary: Some(CanaryStanding { pods: 1, until: Some(server(60)) }), ..standing() };
     let expected = "waiting: canary: 1 pod must stay available until 1970-01-01T00:01:00Z";
     assert_eq!(activity(Progress::of(&begun(), &canary)), expected);
+    let claim = Standing { waits_for_claim: true, ..standing() };
+    assert!(activity(Progress::of(&begun(), &claim)).contains("leave spec.maxSurge out"));
 }
 
 #[test]
@@ -342,12 +335,7 @@ fn no_two_conditions_say_the_same_and_an_event_says_what_they_all_do() {
 
 #[test]
 fn what_a_restart_waits_for_is_said_in_the_words_of_the_pod_and_of_its_owner() {
-    let owner = Owner {
-        api_version: "apps/v1".to_owned(),
-        kind: "ReplicaSet".to_owned(),
-        name: "web".to_owned(),
-        uid: "u".into(),
-    };
+    let owner = owner("web");
     let pod = Pod { trouble: Some(Arc::from("Unschedulable: no node")), ..Pod::named("web-1") };
     let failure = Some("exceeded quota: few");
     let halts = Standing {

@@ -666,15 +666,6 @@ fn an_owner_of_an_unknown_kind_that_scales_up_is_expected_to_have_the_pods_that_
     assert_eq!((next(false), next(true)), (Move::Wait(None), remove(&["a"])));
 }
 
-#[test]
-fn an_existing_new_pod_does_not_count_as_missing() {
-    let plan = plan(&[pod("a"), pod("b")]);
-    let new = Pod { ready_since: None, ..created("n", READ + 5) };
-    let pods = by_uid(&[pod("b"), new]);
-    let owners = states(&[(&web(), 3)]);
-    assert_eq!(sight(&plan, &policy("Skip"), &pods, &owners).standing().on_their_way, 1);
-}
-
 /// A volume of mode `ReadWriteOnce` stays with the pod that is handed over.
 #[test]
 fn with_surge_a_successor_that_has_not_started_and_has_a_claim_waits_for_its_volume() {
@@ -713,17 +704,6 @@ fn after_an_edit_of_the_selector_the_owners_of_the_selected_pods_count() {
     let next = |pods: &[Pod]| seen(&plan, &policy, pods, None, &states(&[(&db, 2)]), READ + 10).next;
     assert_eq!(next(&pods), remove(&["b"]), "40 % of two");
     assert_eq!(next(&pods[1..]), Move::Wait(None), "the first one is not there again");
-    let web_has = |ready: bool| {
-        let other = Pod { ready_since: ready.then(|| server(READ)), ..pod("other") };
-        let former =
-            OwnerStates::from([(db.clone(), state(2)), (web(), OwnerState { others: vec![other.into()], ..state(1) })]);
-        let pods = [&pods[..], &[pod("w")]].concat();
-        let mut plan = planned(&policy, &pods, None);
-        let pods = &pods[..2];
-        plan.select(&policy, &by_uid(pods));
-        seen(&plan, &policy, pods, None, &former, READ + 10).next
-    };
-    assert_eq!((web_has(true), web_has(false)), (remove(&["b"]), Move::Wait(None)), "a former owner");
     let mut none = plan.clone();
     none.select(&self::policy("Skip"), &BTreeMap::new());
     assert_eq!(stands(&none, &[]).next, Move::Done, "none is selected any more");

@@ -52,7 +52,7 @@ fn restarting() -> Desk {
     desk
 }
 
-fn missing(name: &str) -> Decision {
+pub(super) fn missing(name: &str) -> Decision {
     Decision::Missing(about(name).sources.into_iter().map(|source| source.name).collect())
 }
 
@@ -88,17 +88,6 @@ fn a_revert_of_one_source_keeps_the_change_of_another() {
         assert!(desk.waits_until(second + 3) && !desk.is_revert());
         assert_eq!((desk.read_all("a=1 b=1"), desk.is_revert()), (Finding::Changed, true));
     }
-}
-
-#[test]
-fn an_edit_of_keys_in_an_interruption_is_no_other_content() {
-    let mut desk = settled("a b c", "a=1 b=1 c=1");
-    desk.at(10).read_all("a=2 b=1 c=1");
-    desk.at(13).begin();
-    desk.at(20).read_all("a=2 b=2 c=1");
-    desk.take_key(0).take_key(1).take_key(2).at(21).read_all("a=2key/2 b=2key/2 c=1key/1");
-    assert!(desk.waits_until(24), "{:?}", desk.decide());
-    assert_eq!(desk.journal(), "a=other-keys 2key*:10-10:1, b=other-keys 2key:20-20:-");
 }
 
 /// Whether it changed before or after the edit of the spec, nobody knows.
@@ -167,36 +156,6 @@ fn a_reading_under_other_keys_than_the_recorded_ones_says_nothing() {
     assert_eq!((desk.recorded_of_all(), desk.decide()), ("a=1".into(), Decision::Settled));
 }
 
-/// Another source differed in between, and may have been read.
-#[test]
-fn a_source_that_went_and_came_back_in_an_interruption_is_in_the_journal() {
-    let mut desk = restarting();
-    for (second, contents) in [(20, "a=2 b=2"), (22, "a=3 b=2"), (24, "a=3 b=1")] {
-        desk.at(second).read_all(contents);
-        desk.list();
-    }
-    desk.at(27).observe();
-    assert_eq!((desk.journal(), desk.superseded()), ("a=1 2:10-10:1 3:22-22:3, b=1 2:20-20:2 1:24-24:4".into(), 1));
-}
-
-#[test]
-fn a_process_that_ends_the_interruption_of_another_knows_which_sources_have_differed_and_when() {
-    let mut desk = settled("a b c", "a=1 b=1 c=1");
-    desk.at(10).read_all("a=2 b=1 c=1");
-    desk.at(13).begin();
-    desk.at(20).read_all("a=2 b=2 c=1");
-    assert_eq!((desk.crash().at(30).read_all("a=2 b=2 c=1"), desk.superseded()), (Finding::Unchanged, 1));
-    assert_eq!(desk.journal(), "a=1 2:10-10:1, b=1 2:20-20:-");
-}
-
-#[test]
-fn a_change_along_with_the_removal_of_the_restarted_source_supersedes_the_restart() {
-    let mut desk = restarting();
-    desk.policy = about("b");
-    assert_eq!((desk.at(20).read_all("b=2"), desk.superseded()), (Finding::Changed, 1));
-    assert_eq!((desk.journal(), desk.waits_until(23)), ("b=1 2:20-20:-".into(), true));
-}
-
 /// A pod may have read what was there in between.
 #[test]
 fn an_interrupted_restart_is_cut_to_the_sources_of_the_spec_and_goes_on_if_it_was_for_what_is_left() {
@@ -248,30 +207,6 @@ fn an_edit_of_the_sources_is_no_content_that_extends_an_interruption() {
 }
 
 #[test]
-fn a_missing_source_has_the_content_that_it_had_in_the_interruption() {
-    let mut desk = restarting();
-    desk.at(100).read_all("a=3 b=1");
-    assert_eq!((desk.at(101).read_all("b=1"), desk.decide()), (Finding::Unchanged, missing("a")));
-    let mut another = desk.clone();
-    another.crash().at(110).read_all("b=1");
-    desk.at(104).observe();
-    for ended in [desk, another] {
-        assert_eq!((ended.superseded(), ended.last_of_all(), ended.decide()), (1, "a=3 b=1".into(), missing("a")));
-    }
-}
-
-#[test]
-fn a_restart_is_kept_as_it_is_when_another_source_is_removed() {
-    let mut desk = settled("a b", "a=1 b=1");
-    desk.at(10).read_all("a=2 b=1");
-    desk.at(11).read_all("a=2 b=2");
-    desk.policy = about("a");
-    assert_eq!((desk.at(12).read_all("a=2"), desk.recorded_of_all()), (Finding::Unchanged, "a=1".into()));
-    assert!(desk.waits_until(13), "its own quiet period");
-    assert_eq!((desk.read_all("a=1"), desk.is_revert()), (Finding::Changed, true));
-}
-
-#[test]
 fn content_that_is_the_same_under_the_recorded_keys_is_recorded_under_those_of_the_spec() {
     let mut desk = settled("a b", "a=1 b=1");
     assert_eq!(desk.take_key(1).at(10).read_all("a=1 b=2/1"), Finding::Unchanged, "nothing was not known before");
@@ -301,17 +236,6 @@ fn the_first_content_of_a_missing_source_is_a_baseline_even_during_a_restart() {
     assert_eq!((desk.at(10).read_all("a=2"), desk.at(11).read_all("a=2 b=1")), (Finding::Changed, Finding::Baseline));
     assert_eq!((desk.recorded_of_all(), desk.last_of_all()), ("a=1 b=1".into(), "a=2 b=1".into()));
     assert!(desk.waits_until(13));
-}
-
-#[test]
-fn the_absence_of_an_optional_source_is_a_content_like_any_other() {
-    let mut desk = settled("a b?", "a=1");
-    assert_eq!(desk.recorded_of_all(), "a=1 b=absent");
-    assert_eq!((desk.at(10).read_all("a=1 b=1"), desk.last_of_all()), (Finding::Changed, "a=1 b=1".into()));
-    desk.at(13).begin().complete();
-    let changed: Vec<&str> = desk.status.history[0].sources.iter().map(|source| &*source.name).collect();
-    assert_eq!(changed, ["b"]);
-    assert_eq!((desk.at(20).read_all("a=1"), desk.last_of_all()), (Finding::Changed, "a=1 b=absent".into()));
 }
 
 /// What had interrupted it is the last content until another one is read.

@@ -622,13 +622,6 @@ fn what_is_written_has_the_deletions_that_no_status_has_yet() {
     assert_eq!((unwritten(&begun()), unwritten(&Begun { number: 2, ..begun() })), (Some(2), None));
 }
 
-#[test]
-fn a_restart_wakes_at_its_deadline() {
-    let gone = || Reply::Deleted { by: server(READ), here: true };
-    let mut asked = Asked::begin(r#","maxUnavailable":1,"progressDeadlineSeconds":5"#, Duration::ZERO);
-    assert_eq!(asked.waits(gone), 5000);
-}
-
 /// As one of a Job.
 #[test]
 fn a_pod_that_a_restart_does_not_wait_for_does_not_put_its_deadline_off() {
