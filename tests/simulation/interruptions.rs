@@ -106,9 +106,11 @@ fn a_restart_that_goes_on_after_its_last_wave_watches_its_pods_again() {
 
 /// Whatever else holds a restart.
 #[test]
-fn an_interruption_ends_with_its_quiet_period_outside_windows() {
-    let ended = ended_after(&interrupted(&[spec(FROZEN), OTHER, Wait(10_000)]));
-    assert!(ended.len() == 1 && (3000..3200).contains(&ended[0]), "{ended:?} ms");
+fn an_interruption_ends_with_its_quiet_period_under_suspend_and_outside_windows() {
+    for held in [FROZEN, Edit::Suspend(true)] {
+        let ended = ended_after(&interrupted(&[spec(held), OTHER, Wait(10_000)]));
+        assert!(ended.len() == 1 && (3000..3200).contains(&ended[0]), "{ended:?} ms");
+    }
 }
 
 /// The list that was made right after says so, also if it succeeds only once the restart may go on.
