@@ -96,10 +96,12 @@ fn came_and_went(
 ) -> Option<Exception> {
     let gone = ledger.lasts_until(part, born, part.known(|_| Some(content))?)?;
     let is_it = |reading: &Reading| reading.of_part(part) == Some(content) && reading.at < gone;
-    let last = book.kept(part).rfind(|reading| reading.at < gone);
+    // The answers about two ConfigMaps may come in another order than they were given.
+    let last = book.kept(part).filter(|reading| reading.at < gone).max_by_key(|reading| reading.recorded);
     let Some(read) = last.filter(|reading| is_it(reading)) else {
-        // What a task has read is in the next status that it writes.
-        let ignores = |write: &Write| write.goes_by(book, part).is_some_and(|its| its.at > born && is_it(its));
+        // What a task has read is in the next status that it writes, unless the spec is invalid.
+        let goes_by_it = |write: &Write| write.goes_by(book, part).is_some_and(|its| its.at > born && is_it(its));
+        let ignores = |write: &Write| write.after.reason() != Some("InvalidSpec") && goes_by_it(write);
         // Of two tasks, nobody knows here which one has read what.
         let writes = book.writes.iter().filter(|write| write.undone.is_none() && ledger.books.len() == 1);
         let is_ignored = writes.into_iter().any(ignores);
