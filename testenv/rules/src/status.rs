@@ -307,7 +307,8 @@ impl SourceStatus {
             let before = known.and_then(|known| known.changes.last());
             before.is_some_and(|before| last.is_at(before) && (last.hash == before.hash || !self.has_keys_of(known)))
         };
-        self.changes.last().filter(|last| !is_it(last))
+        let is_longer = known.is_some_and(|known| known.changes.len() < self.changes.len());
+        self.changes.last().filter(|last| is_longer || !is_it(last))
     }
 
     pub fn has_keys_of(&self, other: Option<&Self>) -> bool {
