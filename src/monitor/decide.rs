@@ -187,7 +187,7 @@ fn forget_sources(policy: &Policy, status: &mut Status, now: ServerTime) {
     let is_source = |known: &SourceStatus| {
         policy.sources.iter().any(|source| source.name == known.name) || policy.unwatched.contains(&known.name)
     };
-    let begun_for = status.sources.iter().filter(|known| known.changes.iter().any(|change| change.begun));
+    let begun_for = status.sources.iter().filter(|known| known.marked().is_some());
     let (left, forgotten): (Vec<_>, Vec<_>) = begun_for.partition(|known| is_source(known));
     let has_none = left.is_empty() && status.request().is_none();
     if !forgotten.is_empty() && (has_none || status.canary_failure().is_some()) {
@@ -198,8 +198,7 @@ fn forget_sources(policy: &Policy, status: &mut Status, now: ServerTime) {
 
 /// Records which sources are discovered, but not in the middle of a restart for them, which keeps its pods.
 fn record_origins(policy: &Policy, look: &Look, status: &mut Status) {
-    let is_begun = |known: &SourceStatus| known.changes.iter().any(|change| change.begun);
-    for known in status.sources.iter_mut().filter(|known| !is_begun(known)) {
+    for known in status.sources.iter_mut().filter(|known| known.marked().is_none()) {
         // What is no source may not be watched.
         let source = look.at(policy, &known.name);
         known.discovered = source.is_none_or(|(source, _)| source.origin != Origin::Named);

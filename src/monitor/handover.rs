@@ -50,9 +50,9 @@ impl Claim {
         // Somebody must mend what cannot be read. Until then the pod serves.
         let (Ok(policy), Ok(status)) = (Policy::of(monitor.spec.as_deref()), status) else { return Self::Held };
         // It replaces no pod that is younger, or younger than its last content, whatever annotations say.
-        let last = status.observed_at();
         let is_of = |begun: &Begun| {
-            Some(begun.number) == number && Some(created) <= last.max(Some(begun.started_at)).map(|at| at.plus(SKEW))
+            let last = status.observed_at().map_or(begun.started_at, |at| at.max(begun.started_at));
+            Some(begun.number) == number && created <= last.plus(SKEW)
         };
         if !policy.selector.matches(labels) {
             return Self::None;

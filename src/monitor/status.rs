@@ -351,9 +351,14 @@ impl SourceStatus {
         self.changes.last().map(|change| &change.hash).or(self.hash.as_ref())
     }
 
+    /// Returns the change for which the restart under way has begun, if it has for one.
+    pub(super) fn marked(&self) -> Option<&Change> {
+        self.changes.iter().find(|change| change.begun)
+    }
+
     /// Returns the content that the restart under way has begun for.
     fn target(&self) -> Option<&ContentHash> {
-        self.changes.iter().find(|change| change.begun).map(|change| &change.hash).or(self.hash.as_ref())
+        self.marked().map(|change| &change.hash).or(self.hash.as_ref())
     }
 
     /// Returns whether pods have been restarted for other content than the last one.
@@ -498,7 +503,7 @@ impl Status {
 
     /// Returns since when the pods wait: since a request, or since the newest content was first read.
     pub(crate) fn waits_since(&self) -> Option<ServerTime> {
-        let requested = self.request().filter(|request| !request.taken_over).map(|request| request.observed_at);
+        let requested = self.request().filter(|_| self.is_requested()).map(|request| request.observed_at);
         requested.or_else(|| self.observed_at())
     }
 
@@ -531,7 +536,7 @@ impl Status {
     /// Returns the last of the lists with which the restart under way began.
     pub(crate) fn began_with(&self) -> Option<&ResourceVersion> {
         let of_request = self.request().and_then(|request| request.pods_resource_version.as_ref());
-        let marked = self.changes().filter(|change| change.begun).max_by_key(|change| change.observed_at);
+        let marked = self.sources.iter().filter_map(SourceStatus::marked).max_by_key(|change| change.observed_at);
         let of_changes = marked.and_then(|change| change.pods_resource_version.as_ref());
         if self.is_requested() { of_request.or(of_changes) } else { of_changes.or(of_request) }
     }
@@ -669,16 +674,33 @@ impl Status {
 
     /// Returns whether the journals and the restart of the other status are the same.
     pub(crate) fn has_recorded(&self, other: &Self) -> bool {
-        let of =
-            |known: &SourceStatus| (known.name.clone(), known.keys.clone(), known.hash.clone(), known.changes.clone());
-        self.restart == other.restart && self.sources.iter().map(of).eq(other.sources.iter().map(of))
+        let is_same = |own: &SourceStatus, others: &SourceStatus| {
+            (&own.name, &own.keys, &own.hash, &own.changes)
+                == (&others.name, &others.keys, &others.hash, &others.changes)
+        };
+        let sources = self.sources.iter().zip(&other.sources);
+        self.restart == other.restart
+            && self.sources.len() == other.sources.len()
+            && sources.into_iter().all(|(own, others)| is_same(own, others))
     }
 }
 
 /// Returns [`Status::discovered`] of an undecoded status.
 pub(crate) fn discovered(status: &RawValue) -> Vec<SourceName> {
-    let status: Status = serde_json::from_str(status.get()).unwrap_or_default();
-    status.discovered().cloned().collect()
+    #[derive(Deserialize)]
+    struct Sources {
+        #[serde(default)]
+        sources: Vec<Known>,
+    }
+    #[derive(Deserialize)]
+    struct Known {
+        #[serde(flatten)]
+        name: SourceName,
+        #[serde(default)]
+        discovered: bool,
+    }
+    let Ok(Sources { sources }) = serde_json::from_str(status.get()) else { return Vec::new() };
+    sources.into_iter().filter(|known| known.discovered).map(|known| known.name).collect()
 }
 
 /// Returns whether [`Status::is_baselined`] is true for an undecoded status. Decodes no more than that takes: a watch

@@ -47,7 +47,7 @@ impl Planner<'_> {
 
     /// Makes the plan and the lists with which a restart begins. The lists that the journal names say which pods may run with
     /// other content, and the last one which pods exist now. All follow the GETs of the sources: an earlier list could miss a
-    /// pod that read the old content in between. A request is for all pods, including those created since then.
+    /// pod that read the old content in between. A request that has no list yet is for all pods that exist now.
     pub(super) async fn begin(
         mut self,
         status: &mut Status,
@@ -109,20 +109,23 @@ impl Planner<'_> {
         selector: String,
         (first, now): (Option<&[Arc<Pod>]>, &[Arc<Pod>]),
     ) -> Plan {
-        let (is_whole, first) = (first.is_some(), first.unwrap_or(now));
+        let (is_whole, first, now) = first.map_or((false, now, &[][..]), |first| (true, first, now));
         for version in forgotten {
             self.lists.make_up(status, version, selector.clone(), if now.is_empty() { first } else { now });
         }
         let lists = &*self.lists;
         let is_stale =
             |pod: &Pod| is_stale(status, lists, pod, |known| !known.discovered || referrers.contain(&known.name, pod));
-        let stale: Vec<&Arc<Pod>> = now.iter().filter(|pod| is_stale(pod)).collect();
-        let since = stale.iter().map(|pod| pod.uid.clone()).collect::<Snapshot>();
-        let is_old = |pod: &Pod| is_stale(pod) || since.contains(&pod.uid);
+        let stale_now: Vec<&Arc<Pod>> = now.iter().filter(|pod| is_stale(pod)).collect();
+        let also: Snapshot = stale_now.iter().map(|pod| pod.uid.clone()).collect();
+        let is_old = |pod: &Pod| is_stale(pod) || also.contains(&pod.uid);
         let own_pod = self.context.shared.settings.own_pod.as_ref();
         let mut plan = Plan::new(self.policy, (is_old, !is_whole || lists.are_by_times()), selector, first, own_pod);
+        if stale_now.is_empty() {
+            return plan;
+        }
         let first = uids(first);
-        for pod in stale.into_iter().filter(|pod| !first.contains(&pod.uid)) {
+        for pod in stale_now.into_iter().filter(|pod| !first.contains(&pod.uid)) {
             plan.replace(self.policy, pod, own_pod);
         }
         plan

@@ -76,7 +76,9 @@ impl Restarts {
     pub(crate) fn record_deletions(&self, status: &mut Status) {
         let Some(machine) = self.watched.as_ref().map(|watched| &watched.machine) else { return };
         if let Some(begun) = status.restart.as_mut().and_then(|restart| restart.begun.as_mut()) {
-            *begun = machine.unwritten_deletions(begun).unwrap_or_else(|| begun.clone());
+            if let Some(more) = machine.unwritten_deletions(begun) {
+                *begun = more;
+            }
         } else if let Some(last) = status.history.first_mut().filter(|last| last.number == machine.number()) {
             last.replaced = machine.deleted();
         }
@@ -192,12 +194,10 @@ impl Restarts {
                 None => self.watched = Some(Watched::new(Machine::of(policy, plan, status, begun.clone(), own_pod))),
             }
         }
-        let watched = self.watched.as_mut();
-        Ok(watched.map(|watched| {
-            watched.resume(policy, begun);
-            watched.leave_out(step.memory.missing_discovered());
-            &mut **watched
-        }))
+        let Some(watched) = &mut self.watched else { return Ok(None) };
+        watched.resume(policy, begun);
+        watched.leave_out(step.memory.missing_discovered());
+        Ok(Some(watched))
     }
 
     /// Reports that the canary has failed. Now and then looks whether somebody else has replaced the other pods, which
