@@ -13,12 +13,10 @@ use super::shared::Shared;
 use crate::kube::client::Client;
 use crate::kube::error::Cause;
 use crate::kube::objects::Owner;
-use crate::kube::{EVENTS, ResourceVersion, ServerTime, Uid};
+use crate::kube::{EVENTS, ServerTime, Uid};
 use crate::metrics::Tally;
-use crate::monitor::decide::Finding;
 use crate::monitor::notice::Notice;
 use crate::monitor::source::SourceName;
-use crate::monitor::status::Why;
 
 pub(crate) struct Context {
     /// While the keeper works, begins no request once it is to end.
@@ -48,16 +46,6 @@ impl Context {
     /// keepers are outside theirs.
     pub(crate) fn span(&self) -> Span {
         error_span!("reconcile", namespace = self.client.namespace(), monitor = &*self.name)
-    }
-
-    pub(crate) fn log_finding(&self, source: &str, version: Option<&ResourceVersion>, finding: (Finding, Why)) {
-        let version = version.map(ResourceVersion::as_str);
-        match finding {
-            (Finding::Unchanged, _) => {}
-            (Finding::Baseline, _) => info!(source, version, "baseline recorded"),
-            (Finding::Changed, Why::Reverted) => info!(source, version, "modification reverted"),
-            (Finding::Changed, _) => info!(source, version, "modification detected"),
-        }
     }
 
     /// Logs the notices and emits their Events, also at the `sources` that a notice concerns.

@@ -5,7 +5,7 @@
 
 use std::time::{Duration, Instant};
 
-use tracing::{debug, warn};
+use tracing::{debug, info, warn};
 
 use super::clock::timer_now;
 use super::context::Context;
@@ -15,8 +15,8 @@ use super::recount::Recount;
 use super::requeue::Requeue;
 use super::restart::{self, Restarts};
 use super::scheduling::Scheduling;
-use super::shared::Selected;
 use super::step::{Step, quiet_period};
+use crate::kube::ResourceVersion;
 use crate::kube::error::{Cause, Error};
 use crate::metrics::MonitorState;
 use crate::monitor::decide::{Decision, Finding, Look, Moment, decide, forgets_after, observe, quiet_until};
@@ -24,7 +24,7 @@ use crate::monitor::notice::{self, Notice};
 use crate::monitor::reason::{Holds, Reason};
 use crate::monitor::report::{self, Situation};
 use crate::monitor::spec::Policy;
-use crate::monitor::status::Status;
+use crate::monitor::status::{Status, Why};
 
 /// A held restart is checked at least this often, because the server's clock may be set meanwhile.
 const HOLD_RECHECK: Duration = Duration::from_secs(3600);
@@ -34,13 +34,11 @@ pub(crate) struct Reconciler {
     memory: Memory,
     restarts: Restarts,
     recount: Recount,
-    /// What this ConfigMonitor selects, for others. `None` while the spec is invalid or unread.
-    selected: Option<Selected>,
 }
 
 impl Reconciler {
     pub(crate) fn new(context: Context, memory: Memory) -> Self {
-        Self { context, memory, restarts: Restarts::default(), recount: Recount::default(), selected: None }
+        Self { context, memory, restarts: Restarts::default(), recount: Recount::default() }
     }
 
     pub(crate) fn generation(&self) -> i64 {
@@ -55,11 +53,6 @@ impl Reconciler {
             return Ok(Requeue::missing());
         };
         let (policy, mut status) = (Policy::of(record.spec.as_deref()), record.status.clone());
-        let Context { shared, uid, name, .. } = &self.context;
-        self.selected = policy.as_ref().ok().map(|policy| match self.selected.take() {
-            Some(selected) if selected.is_by(&policy.selector) => selected,
-            _ => Selected::new(shared, uid, name, &policy.selector),
-        });
         match policy {
             Ok(mut policy) => {
                 if !self.discover(&mut policy, &status, &latest)? {
@@ -186,13 +179,20 @@ impl Reconciler {
     /// Logs a finding once, and returns the notices about it.
     fn announce(&mut self, status: &Status, look: &Look, finding: Finding) -> Vec<Notice> {
         let changed = status.changed();
-        let Some(replaced) = self.memory.announce(finding, &changed) else { return Vec::new() };
+        let line = match (finding, status.why()) {
+            (Finding::Unchanged, _) => return Vec::new(),
+            (Finding::Baseline, _) => "baseline recorded",
+            (Finding::Changed, Why::Reverted) => "modification reverted",
+            (Finding::Changed, _) => "modification detected",
+        };
+        let Some(replaced) = self.memory.announce() else { return Vec::new() };
         let version = match &changed[..] {
             [only] => status.source(only).and_then(|known| known.resource_version.as_ref()),
             _ => look.newest().and_then(|content| content.version.as_ref()),
         };
-        self.context.log_finding(&report::named(status, &changed), version, (finding, status.why()));
-        replaced.into_iter().map(notice::immutable_replaced).collect()
+        info!(source = report::named(status, &changed), version = version.map(ResourceVersion::as_str), "{line}");
+        let replaced = replaced.into_iter().filter(|name| changed.contains(name));
+        replaced.map(notice::immutable_replaced).collect()
     }
 
     pub(crate) fn follows_pods(&self) -> bool {

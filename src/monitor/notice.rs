@@ -6,12 +6,12 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use super::CONFIG_MONITORS;
-use super::report::{count, purpose, quoted, skipped_pods};
+use super::report::{count, quoted, skipped_pods};
 use super::restart::plan::Skipped;
 use super::source::SourceName;
 use super::status::{Begun, Why};
 use crate::kube::objects::Owner;
-use crate::kube::{EVENTS, ServerTime, Uid, cut};
+use crate::kube::{EVENTS, Resource, ServerTime, Uid, cut};
 
 const REPORTER: &str = "magalix.com/configmonitor-operator";
 /// The maximum length of an Event's note that the API accepts, in bytes.
@@ -31,32 +31,22 @@ pub struct Notice {
     pub(crate) sources: Vec<SourceName>,
 }
 
-pub(crate) fn started(source: &str, why: Why, pods: usize, skipped: &[Skipped]) -> Vec<Notice> {
-    let note = match why {
-        Why::Changed => format!("the content of {source} has changed: restarting {}", count(pods)),
-        Why::Reverted => {
-            format!(
-                "the content of {source} was reverted: restarting {} that may have read the other content",
-                count(pods)
-            )
-        }
-        Why::Requested => format!("a restart is requested: restarting {}", count(pods)),
+/// Returns the notice that the restart of this number begins.
+pub(crate) fn started(number: u64, source: &str, why: Why, pods: usize) -> Notice {
+    let (cause, which) = match why {
+        Why::Changed => (format!("new content of {source}"), ""),
+        Why::Reverted => (format!("reverted content of {source}"), " that may have read other content"),
+        Why::Requested => ("requested".to_owned(), ""),
     };
-    let started = (pods > 0).then_some(Notice {
-        warning: false,
-        line: "restart started",
-        reason: "RestartStarted",
-        note,
-        sources: Vec::new(),
-    });
-    let skipped = (!skipped.is_empty()).then(|| Notice {
-        warning: true,
-        line: "pod skipped",
-        reason: "PodSkipped",
-        note: format!("not restarted for {source}: {}", skipped_pods(skipped)),
-        sources: Vec::new(),
-    });
-    started.into_iter().chain(skipped).collect()
+    let note = format!("restart {number}: {cause}: restarting {}{which}", count(pods));
+    Notice { warning: false, line: "restart started", reason: "RestartStarted", note, sources: Vec::new() }
+}
+
+/// Returns the notice that pods are not restarted, if there are any.
+pub(crate) fn skipped(source: &str, skipped: &[Skipped]) -> Option<Notice> {
+    let note = format!("not restarted for {source}: {}", skipped_pods(skipped));
+    let notice = Notice { warning: true, line: "pod skipped", reason: "PodSkipped", note, sources: Vec::new() };
+    (!skipped.is_empty()).then_some(notice)
 }
 
 pub(crate) fn completed(
@@ -69,14 +59,13 @@ pub(crate) fn completed(
 ) -> Notice {
     // Both times are whole seconds.
     let seconds = now.since(begun.started_at).as_secs() + 1;
-    let pods = match begun.pods.saturating_sub(begun.deleted) {
-        0 => count(begun.pods),
-        others => {
-            let pods = count(begun.pods);
-            format!("{} of {pods} (somebody else deleted the other {others}, or they terminated)", begun.deleted)
-        }
-    };
-    let mut note = format!("restarted {pods} {} within {seconds} s", purpose(why, source));
+    let mut pods = count(begun.pods);
+    let others = begun.pods.saturating_sub(begun.deleted);
+    if others > 0 {
+        pods = format!("{} of {pods} (somebody else deleted the other {others}, or they terminated)", begun.deleted);
+    }
+    let purpose = if why == Why::Requested { "as requested".to_owned() } else { format!("for {source}") };
+    let mut note = format!("restart {}: restarted {pods} {purpose} within {seconds} s", begun.number);
     if terminating > 0 {
         note += &format!("; still terminating, and not waited for: {}", count(terminating));
     }
@@ -108,21 +97,13 @@ impl Notice {
         namespace: &str,
         at: ServerTime,
     ) -> Vec<Value> {
-        let about_monitor = json!({
-            "apiVersion": CONFIG_MONITORS.api_version, "kind": CONFIG_MONITORS.kind,
-            "namespace": namespace, "name": name, "uid": uid,
-        });
-        let mut about = vec![(name, about_monitor)];
         let is_concerned = |source: &SourceName| !source.kind.is_confidential() && self.sources.contains(source);
-        for (SourceName { kind, name }, uid) in known.iter().filter(|(source, _)| is_concerned(source)) {
-            let resource = kind.resource();
-            let about_source = json!({
-                "apiVersion": resource.api_version, "kind": resource.kind,
-                "namespace": namespace, "name": name, "uid": uid,
-            });
-            about.push((name, about_source));
-        }
-        about.into_iter().map(|(name, regarding)| self.event(name, regarding, &self.note, namespace, at)).collect()
+        let sources = known.iter().filter(|(source, _)| is_concerned(source));
+        let sources = sources.map(|(SourceName { kind, name }, uid)| (kind.resource(), &**name, *uid));
+        let event = |(Resource { api_version, kind, .. }, name, uid): (Resource, &str, &Uid)| {
+            self.event((api_version, kind, name, uid), &self.note, namespace, at)
+        };
+        [(CONFIG_MONITORS, name, uid)].into_iter().chain(sources).map(event).collect()
     }
 
     /// Returns the Events at the controllers of the pods, for those who look there for the reason of a restart.
@@ -139,15 +120,18 @@ impl Notice {
         };
         let note = format!("ConfigMonitor {monitor}: {}{more}", self.note);
         let event = |Owner { api_version, kind, name, uid }: &Owner| {
-            let about = json!({
-                "apiVersion": api_version, "kind": kind, "namespace": namespace, "name": name, "uid": uid,
-            });
-            self.event(name, about, &note, namespace, at)
+            self.event((api_version, kind, name, uid), &note, namespace, at)
         };
         controllers.iter().take(MOST_CONTROLLERS).map(|controller| event(controller)).collect()
     }
 
-    fn event(&self, name: &str, regarding: Value, note: &str, namespace: &str, at: ServerTime) -> Value {
+    fn event(
+        &self,
+        (api_version, kind, name, uid): (&str, &str, &str, &Uid),
+        note: &str,
+        namespace: &str,
+        at: ServerTime,
+    ) -> Value {
         json!({
             "apiVersion": EVENTS.api_version,
             "kind": EVENTS.kind,
@@ -158,7 +142,7 @@ impl Notice {
             "action": "Restart",
             "type": if self.warning { "Warning" } else { "Normal" },
             "reason": self.reason,
-            "regarding": regarding,
+            "regarding": { "apiVersion": api_version, "kind": kind, "namespace": namespace, "name": name, "uid": uid },
             "note": cut(note, MAX_NOTE),
         })
     }

@@ -2,7 +2,6 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
-use std::sync::Arc;
 
 use jiff::Zoned;
 
@@ -153,12 +152,6 @@ impl Progress {
     }
 
     #[must_use]
-    pub(crate) fn also_selected_by(mut self, others: &[Arc<str>]) -> Self {
-        self.add("also selected by ConfigMonitor ", others.iter().map(ToString::to_string));
-        self
-    }
-
-    #[must_use]
     pub(crate) fn not_deleted<'a>(mut self, pods: impl ExactSizeIterator<Item = &'a Pod>) -> Self {
         let name = |pod: &Pod| format!("{}{}", pod.name, if pod.ready_since.is_some() { "" } else { " (not ready)" });
         self.add("not deleted: ", pods.map(name));
@@ -180,7 +173,11 @@ impl Progress {
     fn deleted(&self, status: &Status) -> String {
         let Self { pods, gone, has_members, .. } = self;
         let order = if *has_members { ", of all StatefulSets one pod at a time" } else { "" };
-        format!("{gone} of {} deleted {}{order}", count(*pods), purpose(status.why(), &changed(status)))
+        let purpose = match status.why() {
+            Why::Changed | Why::Reverted => format!("for the content of {}", changed(status)),
+            Why::Requested => "as requested".to_owned(),
+        };
+        format!("{gone} of {} deleted {purpose}{order}", count(*pods))
     }
 
     fn with_details(&self, text: String) -> String {
@@ -436,13 +433,6 @@ fn how_far(status: &Status) -> String {
         (None, Why::Changed | Why::Reverted) => {
             format!("the content of {} has changed; the restart has not begun", changed(status))
         }
-    }
-}
-
-pub(super) fn purpose(why: Why, source: &str) -> String {
-    match why {
-        Why::Changed | Why::Reverted => format!("for the content of {source}"),
-        Why::Requested => "as requested".to_owned(),
     }
 }
 

@@ -675,8 +675,8 @@ impl Status {
     /// Returns whether the journals and the restart of the other status are the same.
     pub(crate) fn has_recorded(&self, other: &Self) -> bool {
         let is_same = |own: &SourceStatus, others: &SourceStatus| {
-            (&own.name, &own.keys, &own.hash, &own.changes)
-                == (&others.name, &others.keys, &others.hash, &others.changes)
+            (&own.name, own.discovered, &own.keys, &own.hash, &own.changes)
+                == (&others.name, others.discovered, &others.keys, &others.hash, &others.changes)
         };
         let sources = self.sources.iter().zip(&other.sources);
         self.restart == other.restart

@@ -3,7 +3,7 @@
 
 use crate::examples::{OTHER, SETTINGS, play_well, story};
 use crate::player::Played;
-use crate::story::Move::{Edit as EditContent, Lasting, NewPodsStayUnready, Spec, Until, Wait};
+use crate::story::Move::{Edit as EditContent, Lasting, Spec, Until, Wait};
 use crate::story::{AT_ONCE, Edit, Move, PodCount, Pods, Story, Windows};
 use simulated_cluster::network::Process::First;
 use simulated_cluster::network::{Fate, RequestKind, Served, WatchFault, Watched};
@@ -31,19 +31,6 @@ fn sent_after(played: &Played, nth: usize, method: &str, path: &str) -> Option<u
     let (at, before, _) = played.moves[nth];
     let mut sent = played.trace[before..].iter().filter(|sent| sent.method == method && sent.path.contains(path));
     sent.next().map(|sent| sent.ms - at)
-}
-
-/// They know nothing of each other's budget.
-#[test]
-fn at_a_restart_both_of_two_config_monitors_over_the_same_pods_name_the_other() {
-    let back = Spec(1, Edit::Select(Pods::Back));
-    let moves = [back, Wait(200), NewPodsStayUnready(true), EditContent(SETTINGS, 'b'), Wait(15_000)];
-    let Played { ledger, .. } = play_well(&Story { monitors: vec![(0, AT_ONCE); 2], ..story(&moves) });
-    for (book, other) in ledger.books.iter().zip(["monitor-1", "flakapp-config-monitor"]) {
-        let text = format!("also selected by ConfigMonitor {other}");
-        let mut messages = book.writes.iter().flat_map(|write| &write.after.conditions);
-        assert!(messages.any(|condition| condition.message.contains(&text)), "{text}");
-    }
 }
 
 /// Another keeper made the list before the API server was away. It may name pods that are not selected any more.

@@ -20,7 +20,7 @@ use super::shared::{Part, fetch};
 use crate::kube::error::Error;
 use crate::kube::{ResourceVersion, Uid};
 use crate::monitor::ConfigMonitor;
-use crate::monitor::decide::{Content, Finding, Look};
+use crate::monitor::decide::{Content, Look};
 use crate::monitor::source::{Origin, Source, SourceName};
 use crate::monitor::spec::Policy;
 use crate::monitor::status::Status;
@@ -254,19 +254,13 @@ impl Memory {
         self.status().is_some_and(|stored| stored.has_recorded(status))
     }
 
-    /// Marks the last readings as announced. Returns `None` if they were announced before or the finding is
-    /// `Unchanged`, otherwise the changed sources that replace an immutable object.
-    pub(crate) fn announce(&mut self, finding: Finding, changed: &[SourceName]) -> Option<Vec<SourceName>> {
-        let mut replaced_immutables = None;
-        for reading in self.readings.iter_mut().filter(|reading| finding != Finding::Unchanged && !reading.is_announced)
-        {
-            reading.is_announced = true;
-            let replaced: &mut Vec<SourceName> = replaced_immutables.get_or_insert_default();
-            if finding == Finding::Changed && reading.replaces_immutable && changed.contains(&reading.source.name) {
-                replaced.push(reading.source.name.clone());
-            }
-        }
-        replaced_immutables
+    /// Marks what was read as announced. Returns `None` if it was announced before, otherwise the sources that replace an
+    /// immutable object.
+    pub(crate) fn announce(&mut self) -> Option<Vec<SourceName>> {
+        let mut new = self.readings.iter_mut().collect::<Vec<_>>();
+        new.retain_mut(|reading| !std::mem::replace(&mut reading.is_announced, true));
+        let replaced = new.iter().filter(|reading| reading.replaces_immutable);
+        (!new.is_empty()).then(|| replaced.map(|reading| reading.source.name.clone()).collect())
     }
 
     pub(crate) fn read_at(&self) -> Option<Instant> {

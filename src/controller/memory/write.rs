@@ -6,7 +6,7 @@ use crate::kube::Action;
 use crate::kube::error::{Cause, Error};
 use crate::monitor::CONFIG_MONITORS;
 use crate::monitor::report::{Situation, report};
-use crate::monitor::status::{Begun, Outcome, Status};
+use crate::monitor::status::{Outcome, Status};
 
 impl Memory {
     /// Writes the intent to delete pods, which were listed before. If the spec has been edited, the write conflicts.
@@ -16,16 +16,10 @@ impl Memory {
         status: Status,
         situation: &Situation<'_>,
     ) -> Result<(Status, Confirmed), Error> {
-        // Without these fields pods would be deleted twice or too early.
-        let essence = |status: &Status| {
-            let Begun { number, canary, .. } = status.begun()?;
-            let is_marked = status.unmarked().next().is_none();
-            Some((*number, canary.clone(), status.journal(), is_marked))
-        };
-        let (intent, before) = (essence(&status), self.status().cloned().unwrap_or_default());
+        let (intent, before) = (status.clone(), self.status().cloned().unwrap_or_default());
         let status = self.update_status(context, status, situation).await?;
-        // The schema of an older CustomResourceDefinition may have dropped the restart, or one of these fields.
-        if essence(&status) != intent {
+        // The schema of an older CustomResourceDefinition may have dropped some of it: pods would be deleted twice or too early.
+        if !status.has_recorded(&intent) {
             if status.restart.is_some() {
                 self.update_status(context, before, situation).await?;
             }

@@ -29,22 +29,6 @@ pub(super) struct Planner<'a> {
 }
 
 impl Planner<'_> {
-    /// Lists the pods right after content came that has to wait, unless the status names its lists: only these pods may run
-    /// with earlier content. A restart that begins at once needs no such list.
-    pub(super) async fn take(self, status: &mut Status, came: Instant) -> Result<(), Error> {
-        if !status.lacks_a_list() {
-            return Ok(());
-        }
-        let (version, listed) = list_identities(self.context, self.policy, came).await?;
-        status.pods = Some(listed.len());
-        status.fill(&version);
-        let selector = self.policy.selector.to_query();
-        self.lists.record(version, selector.clone(), listed);
-        // Those that the status names no more must not pile up.
-        self.lists.keep(status, &selector);
-        Ok(())
-    }
-
     /// Makes the plan and the lists with which a restart begins. The lists that the journal names say which pods may run with
     /// other content, and the last one which pods exist now. All follow the GETs of the sources: an earlier list could miss a
     /// pod that read the old content in between. A request that has no list yet is for all pods that exist now.
@@ -158,7 +142,7 @@ impl Planner<'_> {
 }
 
 /// Returns the identities of the selected pods and the version of their list, which began at `not_before` or later.
-async fn list_identities(
+pub(super) async fn list_identities(
     context: &Context,
     policy: &Policy,
     not_before: Instant,

@@ -20,7 +20,7 @@ use tracing::info;
 
 use self::drive::{Drive, skipped};
 pub(crate) use self::lists::count;
-use self::lists::{Planner, list_pods};
+use self::lists::{Planner, list_identities, list_pods};
 pub(crate) use self::owners::{read_deployments, read_workload};
 use self::watched::Watched;
 pub(crate) use self::wave::remove;
@@ -53,10 +53,20 @@ pub(crate) struct Restarts {
 }
 
 impl Restarts {
-    /// Lists the pods when new content has come.
+    /// Lists the pods right after content came that has to wait, unless the status names its lists: only these pods may run
+    /// with earlier content. A restart that begins at once needs no such list.
     pub(crate) async fn take_list(&mut self, step: &mut Step<'_>) -> Result<(), Error> {
-        let came = step.memory.content_came();
-        self.planner(step).take(&mut step.status, came).await
+        if !step.status.lacks_a_list() {
+            return Ok(());
+        }
+        let (version, listed) = list_identities(step.context, step.policy, step.memory.content_came()).await?;
+        step.status.pods = Some(listed.len());
+        step.status.fill(&version);
+        let selector = step.policy.selector.to_query();
+        self.lists.record(version, selector.clone(), listed);
+        // Those that the status names no more must not pile up.
+        self.lists.keep(&step.status, &selector);
+        Ok(())
     }
 
     fn planner<'a>(&'a mut self, step: &Step<'a>) -> Planner<'a> {
@@ -142,10 +152,13 @@ impl Restarts {
             step.report_settled().await?;
             return Ok(Requeue::At(None));
         }
-        let notices = started(&step.status, &plan);
+        let (changed, why) = (report::changed(&step.status), step.status.why());
+        let (pods, skipped_pods) = (plan.len(), notice::skipped(&changed, &plan.skipped));
         let machine = Machine::begin(policy, plan, &step.status, context.shared.settings.own_pod.clone(), now);
+        let started = (pods > 0).then(|| notice::started(machine.number(), &changed, why, pods));
+        let notices: Vec<Notice> = started.iter().cloned().chain(skipped_pods).collect();
         let mut watched = Watched::new(machine);
-        watched.started = notices.first().cloned();
+        watched.started = started;
         watched.leave_out(missing);
         watched.take_list(listing, interest, context);
         let requeue = Drive { step: &mut step, watched: &mut watched, notices: &notices }.run().await;
@@ -245,12 +258,8 @@ impl Restarts {
 
 /// Records the last contents without a restart: no pod that may be restarted has others.
 async fn complete_without_pods(step: &mut Step<'_>, plan: &Plan) {
-    let notices = started(&step.status, plan);
+    let skipped_pods = notice::skipped(&report::changed(&step.status), &plan.skipped);
     step.status.complete(None, skipped(&step.status, &plan.skipped), step.context.client.server_now());
-    step.context.publish(&notices, &step.memory.uids()).await;
+    step.context.publish(skipped_pods.as_slice(), &step.memory.uids()).await;
     info!(source = step.policy.source(), "no pod to restart");
-}
-
-fn started(status: &Status, plan: &Plan) -> Vec<Notice> {
-    notice::started(&report::changed(status), status.why(), plan.len(), &plan.skipped)
 }

@@ -167,8 +167,6 @@ impl Watched {
     /// Takes a list, from which a watch may continue.
     pub(super) fn take_list(&mut self, listing: Arc<Listing>, interest: ListInterest, context: &Context) {
         self.listed_at = listing.began;
-        let others = listing.selected_by.iter().filter(|name| **name != context.name);
-        self.machine.also_selected_by(others.cloned().collect());
         self.machine.leave_out(&self.missing, listing.referrers.unstartable.clone());
         let listed = News::Listed { pods: listing.pods.clone(), at: listing.at, took: listing.took };
         self.machine.heard(listed, clock::now(&context.client));

@@ -45,8 +45,6 @@ pub(crate) struct Listing {
     /// How many turns had ended when the list began.
     pub(crate) turns_ended: u64,
     pub(crate) took: Duration,
-    /// The ConfigMonitors that select pods of the list.
-    pub(crate) selected_by: Box<[Arc<str>]>,
     feed: Arc<Feed>,
 }
 
@@ -105,10 +103,8 @@ impl Listing {
         let known: BTreeMap<&Uid, &Arc<Pod>> =
             before.iter().flat_map(|before| &before.pods).map(|pod| (&pod.uid, pod)).collect();
         let mut owners: BTreeSet<Arc<Owner>> = known.values().filter_map(|pod| pod.controller.clone()).collect();
-        let mut overlap = shared.selectors.overlap(selection.labels.as_deref().unwrap_or_default());
         let surges = shared.settings.surges;
         let mut take = |pod: Pod, labels: &Labels| {
-            overlap.see(labels);
             let mut pod = pod.handed_over_if(surges);
             pod.goes_last = goes_last(last.as_ref(), labels);
             if let Some(known) = known.get(&pod.uid).filter(|known| ****known == pod) {
@@ -137,8 +133,8 @@ impl Listing {
         let (version, took) = (list.resource_version, timer_now().saturating_duration_since(began));
         let (log, watch) = (Mutex::default(), tokio::sync::Mutex::default());
         let feed = Feed { client: shared.client.clone(), selection, last, from: version.clone(), surges, log, watch };
-        let (pods, at, selected_by, feed) = (list.items, list.at, overlap.into_names(), Arc::new(feed));
-        Ok(Arc::new(Self { pods, referrers, version, at, began, turns_ended, took, selected_by, feed }))
+        let (pods, at, feed) = (list.items, list.at, Arc::new(feed));
+        Ok(Arc::new(Self { pods, referrers, version, at, began, turns_ended, took, feed }))
     }
 
     /// Subscribes to the events after this list. Takes a permit unless the watch is open already. Returns `None` if

@@ -3,7 +3,6 @@
 mod deletions;
 mod lists;
 mod requests;
-mod selectors;
 mod sources;
 
 use std::sync::Arc;
@@ -12,8 +11,6 @@ use self::deletions::Deletions;
 use self::lists::Lists;
 pub(crate) use self::lists::{ListInterest, Listener, Listing, MAX_LAG, PodEvent};
 use self::requests::Requests;
-pub(crate) use self::selectors::Selected;
-use self::selectors::Selectors;
 use self::sources::Sources;
 pub(crate) use self::sources::{Fetched, Part, SourceInterest, fetch};
 use super::Settings;
@@ -36,7 +33,6 @@ pub(crate) struct Shared {
     pub(crate) lists: Lists,
     pub(crate) identities: Identities,
     pub(crate) deletions: Deletions,
-    pub(crate) selectors: Selectors,
     pub(crate) handovers: Handovers,
 }
 
@@ -51,7 +47,6 @@ impl Shared {
             lists: Lists::default(),
             identities: Identities::default(),
             deletions: Deletions::default(),
-            selectors: Selectors::default(),
             handovers: Handovers::default(),
         }
     }

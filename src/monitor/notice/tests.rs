@@ -35,7 +35,8 @@ fn settings() -> Uid {
 fn the_reference_has_each_event_with_its_type_and_where_it_is_emitted() {
     let skipped = [Skipped { pod: "a".into(), why: Exempt::Completes }];
     let [source] = &*SOURCES;
-    let mut notices = started("s", Why::Changed, 1, &skipped);
+    let mut notices = vec![started(1, "s", Why::Changed, 1)];
+    notices.extend(super::skipped("s", &skipped));
     notices.push(completed("s", Why::Changed, vec![source.clone()], &begun(), 0, server(200)));
     notices.extend([immutable_replaced(source.clone()), refused("no")]);
     let row = |Notice { reason, warning, sources, .. }: &Notice| {
@@ -53,21 +54,16 @@ fn the_reference_has_each_event_with_its_type_and_where_it_is_emitted() {
 #[test]
 fn a_restart_is_announced_and_so_is_every_pod_that_it_skips() {
     let whys = [Exempt::Own, Exempt::Mirror, Exempt::Bare, Exempt::Completes];
-    let skipped = whys.map(|why| Skipped { pod: format!("{why:?}").into(), why });
-    let reported = started("ConfigMap/settings", Why::Changed, 2, &skipped);
-    let reasons: Vec<&str> = reported.iter().map(|notice| notice.reason).collect();
-    assert_eq!(reasons, ["RestartStarted", "PodSkipped"]);
-    assert!(
-        !reported[0].warning && reported[0].note.contains("2 pods") && reported[0].note.contains("ConfigMap/settings")
-    );
+    let pods = whys.map(|why| Skipped { pod: format!("{why:?}").into(), why });
+    let began = started(7, "ConfigMap/settings", Why::Changed, 2);
+    let note = "restart 7: new content of ConfigMap/settings: restarting 2 pods";
+    assert_eq!((began.warning, &*began.note), (false, note));
+    let note = "restart 7: reverted content of c: restarting 2 pods that may have read other content";
+    assert_eq!(started(7, "c", Why::Reverted, 2).note, note);
     let which = "Own (the operator's own), Mirror (static), Bare (no controller), Completes (runs to completion)";
-    assert_eq!(
-        (reported[1].warning, &*reported[1].note),
-        (true, &*format!("not restarted for ConfigMap/settings: {which}"))
-    );
-    assert!(started("ConfigMap/settings", Why::Changed, 0, &[]).is_empty());
-    assert!(started("ConfigMap/settings", Why::Reverted, 2, &[])[0].note.contains("was reverted: restarting 2 pods"));
-    assert_eq!(started("ConfigMap/settings", Why::Changed, 0, &skipped).len(), 1);
+    let left = skipped("ConfigMap/settings", &pods).expect("a notice");
+    assert_eq!((left.warning, left.note), (true, format!("not restarted for ConfigMap/settings: {which}")));
+    assert_eq!(skipped("ConfigMap/settings", &[]), None);
 }
 
 #[test]
@@ -79,8 +75,8 @@ fn the_end_of_a_restart_is_reported_at_the_config_map_too() {
     assert!(over.sources == *SOURCES && !over.warning);
     assert!(over.note.contains("3 pods") && over.note.contains("43 s"), "{}", over.note);
     let shared = ends(Begun { deleted: 1, ..begun() }, 0);
-    let expected = "restarted 1 of 3 pods (somebody else deleted the other 2, or they terminated) for the content";
-    assert!(shared.note.starts_with(expected), "{}", shared.note);
+    let expected = "restarted 1 of 3 pods (somebody else deleted the other 2, or they terminated) for ConfigMap/settings within 43 s";
+    assert!(shared.note.ends_with(expected), "{}", shared.note);
     let over = ends(begun(), 2);
     assert!(over.note.ends_with("; still terminating, and not waited for: 2 pods"), "{}", over.note);
 }

@@ -50,8 +50,6 @@ pub(crate) struct Machine<P> {
     pace: Pace,
     owners: OwnerStates,
     deployments: Deployments,
-    /// The other ConfigMonitors that select pods of the last list.
-    others: Vec<Arc<str>>,
     attempts: Attempts,
     /// The restart as the status has it, but for `deleted`.
     begun: Begun,
@@ -243,7 +241,6 @@ impl<P> Machine<P> {
             pace: Pace::default(),
             owners: OwnerStates::new(),
             deployments: Deployments::new(),
-            others: Vec::new(),
             attempts: Attempts::default(),
             advance: Advance::of(&begun),
             begun,

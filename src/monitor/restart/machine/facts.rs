@@ -24,11 +24,6 @@ impl<P> Machine<P> {
         self.pace.put_off(took, now);
     }
 
-    /// Takes the names of the ConfigMonitors that select pods of the last list.
-    pub(crate) fn also_selected_by(&mut self, others: Vec<Arc<str>>) {
-        self.others = others;
-    }
-
     /// Takes a pod from the watch.
     pub(super) fn applied(&mut self, pod: Arc<Pod>, now: ServerTime) {
         self.record_sight(&pod);

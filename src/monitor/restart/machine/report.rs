@@ -41,8 +41,7 @@ impl Report {
 impl<P> Machine<P> {
     pub(super) fn report(&self, refusal: Option<&Refusal>, canary: Option<&CanaryState>) -> Report {
         let standing = self.standing();
-        let progress = Progress::of(&self.begun, &standing).also_selected_by(&self.others);
-        let progress = progress.not_deleted(self.undeleted().into_iter());
+        let progress = Progress::of(&self.begun, &standing).not_deleted(self.undeleted().into_iter());
         let progress = progress.left_until_there(&self.missing, &standing.unstartable);
         let mut begun = self.recorded(self.begun.clone(), &standing);
         if let Some((known, state)) = begun.canary.as_mut().zip(canary) {
