@@ -1293,7 +1293,10 @@ impl Book {
             known.by.extend(more.collect::<Vec<_>>());
             return;
         }
-        self.insert(Reading::new(at, caller.life, (source, content), version.to_owned(), by));
+        // It may not have read all that the spec discovers.
+        let first: Vec<_> = view.fresh.iter().copied().filter(|config_map| source.includes(config_map)).collect();
+        let reading = Reading::new(at, caller.life, (source, content), version.to_owned(), by);
+        self.insert(Reading { may_be_first: !first.is_empty(), first, ..reading });
     }
 
     /// Records a restore of the backup made at `from`. What is read again is news.
