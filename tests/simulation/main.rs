@@ -463,7 +463,8 @@ fn the_journal_has_the_times_of_the_readings(ledger: &Ledger, book: &Book) -> Re
             let before = write.before.of(known).and_then(|known| known.changes.last()).map(|last| last.observed_at);
             let is_late = |its: &Reading| its.seconds().any(|at| Some(at) < before && at <= change.observed_at);
             // Sources that are read for the first time may come one after the other.
-            let is_one_by_one = |its: &Reading| its.is_first() && change.observed_at <= its.at.second();
+            let is_one_by_one =
+                |its: &Reading| its.is_first() && change.observed_at <= its.at.second().plus(ledger.skew);
             let is_it = |its: &Reading| is_at(its, change.observed_at) || is_late(its) || is_one_by_one(its);
             let is_observed = carried().any(is_it);
             let settled = write.before.settled_at.max(before).map(|settled| settled.min(change.observed_at));
