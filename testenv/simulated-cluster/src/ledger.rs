@@ -92,7 +92,7 @@ pub struct Reading {
     by: Vec<(usize, Moment)>,
     /// The ConfigMaps that this process had not read before: nobody knows for how long their content has existed.
     first: Vec<&'static str>,
-    /// Whether the task had not read this source before. Another task may have done so for it.
+    /// Whether the task had not read these keys of the ConfigMap before. Another task may have done so for it.
     pub may_be_first: bool,
     /// When the process wrote a status about this reading, or needed no write. Any other reading does not count.
     pub recorded: Option<Moment>,
@@ -227,8 +227,8 @@ struct View {
     replaced: bool,
     read: Option<Moment>,
     changed: Option<Changed>,
-    /// The sources of which each task has read a ConfigMap.
-    readers: BTreeSet<(usize, Source, &'static str)>,
+    /// Which keys of a ConfigMap counted by the spec, when each task last read it.
+    readers: BTreeMap<(usize, &'static str), Option<Source>>,
 }
 
 /// What a task found when it read a ConfigMap.
@@ -1190,7 +1190,9 @@ impl Book {
         }
         let first_of = std::mem::take(&mut view.fresh);
         let first = !first_of.is_empty();
-        let is_new_to_task = view.readers.insert((caller.actor, source, config_map));
+        // Under other keys the task compares nothing with what it has read before.
+        let its = Source::of(&seen.spec).and_then(|named| named.only(|name| name == config_map));
+        let is_new_to_task = view.readers.insert((caller.actor, config_map), its) != Some(its);
         let found = |config_map| view.known[config_map].last().and_then(|finding| finding.stored);
         // For a missing ConfigMap the status says which content counts, unless it is optional.
         let version_of = |config_map| {
