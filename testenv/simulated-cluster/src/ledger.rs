@@ -1688,7 +1688,9 @@ impl Part {
     /// Returns whether the pod may have read this.
     fn is_of(&self, pod: &PodRecord) -> bool {
         let may_have_read = |(list, since): (Moment, ServerTime)| {
-            pod.born > list || pod.may_have_read(since.minus(A_SECOND), self.list)
+            // A list has the UID of a pod that a restore brings back.
+            let is_new = pod.born > list && !pod.is_undone;
+            is_new || pod.may_have_read(since.minus(A_SECOND), self.list)
         };
         pod.born <= self.list
             && self.since.is_none_or(may_have_read)
