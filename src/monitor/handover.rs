@@ -100,6 +100,8 @@ pub(crate) fn fate(
     let is_available = |pod: &Arc<Pod>| is_available(pod, min_ready, now);
     let own = || deployment.others.iter().filter(|other| other.handed_over.is_none() && other.is_present());
     let is_enough = own().filter(|other| is_available(other)).count() >= deployment.desired;
+    // The status of the Deployment may be older than its pods.
+    let is_rolling = deployment.is_rolling || own().any(|other| other.controller != pod.controller);
     // Its successors are to go: those that may have read other content, all, or those that are unproven.
     let since = if let Claim::Reverted(since) = claim { since } else { handed_over_at };
     let is_to_go =
@@ -112,7 +114,7 @@ pub(crate) fn fate(
         Claim::Held => Fate::Stay,
         _ if pod.finished => Fate::Delete,
         Claim::Over if is_enough => Fate::Delete,
-        _ if !deployment.is_rolling && stay.len() < of_set => {
+        _ if !is_rolling && stay.len() < of_set => {
             let too_many = (stay.len() + to_go.len() + unready.len() + 1).saturating_sub(of_set);
             to_go.sort_by_key(|other| (!other.has_cost, Reverse(other.created)));
             let go_anyway = unready.len() + usize::from(pod.ready_since.is_none());
@@ -268,6 +270,13 @@ mod tests {
         assert_eq!(reverted(102, deployment(2)), Fate::Delete, "times are whole seconds");
         let rolling = |available| DeploymentState { is_rolling: true, ..deployment(available) };
         assert_eq!([1, 2].map(|available| reverted(99, rolling(available))), [Fate::Stay, Fate::Delete]);
+        let with_new = |available| {
+            let new = Pod { controller: Some(owner("another ReplicaSet")), ..Pod::named("new") };
+            let mut state = deployment(available);
+            state.others.push(Arc::new(new));
+            state
+        };
+        assert_eq!([1, 2].map(|available| reverted(99, with_new(available))), [Fate::Stay, Fate::Delete]);
         let recreate = DeploymentState { may_surge: false, ..deployment(0) };
         assert_eq!(first(of(Claim::Over, &recreate, 2)), [""; 0], "its strategy changes nothing");
         let finished = Pod { finished: true, ..old.clone() };
