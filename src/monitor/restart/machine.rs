@@ -305,6 +305,8 @@ impl<P> Machine<P> {
     pub(crate) fn resume(&mut self, policy: &Policy, begun: &Begun) -> bool {
         let pods = self.begun.pods.max(begun.pods);
         self.begun = Begun { pods, deleted: self.begun.deleted, ..begun.clone() };
+        // Progress of another process counts, too.
+        self.advance.progressed(begun.last_progress_at);
         (self.phase, self.turn) = (Phase::Resting, None);
         self.pods.spend();
         // A restart has its sources, whatever pods refer to by now.
