@@ -555,6 +555,18 @@ fn a_hash_of_unknown_framing_is_an_error_and_not_a_change() {
     }
 }
 
+/// A clock that is set back by more must not stretch it.
+#[test]
+fn a_quiet_period_is_not_cut_short_by_an_api_server_whose_clock_is_behind() {
+    let Desk { policy, status, .. } = Desk::pending();
+    let read_at = Instant::now();
+    for (server_now, expected) in [(10, 4), (7, 7), (-1, 4)] {
+        let moment = Moment { read_at, now: read_at, server_now: ServerTime::from_second(server_now) };
+        let until = quiet_until(&policy, &status, &Look(vec![None]), moment);
+        assert_eq!(until, Some(read_at + Duration::from_secs(expected)), "{server_now}");
+    }
+}
+
 /// Of two clocks the earlier one counts.
 #[test]
 fn content_at_the_first_look_may_have_existed_since_all_pods_had_the_content_before() {
