@@ -287,7 +287,7 @@ impl Fixture {
                 config_maps.push(self.client.get(&self.path("configmaps", source)).await?.body);
             }
             let versions = config_maps.iter().map(|config_map| config_map["metadata"]["resourceVersion"].as_str());
-            ensure_settled(&monitor, reason, &versions.collect::<Vec<_>>())?;
+            ensure_settled(&monitor, reason, "resourceVersion", versions)?;
             Ok(monitor)
         })
         .await
@@ -340,14 +340,19 @@ fn sources(spec: &Value) -> Vec<&str> {
     short.into_iter().chain(several).filter_map(Value::as_str).collect()
 }
 
-/// Checks that a ConfigMonitor has this reason, is about its newest spec and, if nothing is left to do, has read these
-/// versions of the ConfigMaps.
-pub fn ensure_settled(monitor: &Value, reason: &str, versions: &[Option<&str>]) -> Result<()> {
+/// Checks that a ConfigMonitor has this reason, is about its newest spec and, if nothing is left to do, has these values in this
+/// field of its sources.
+pub fn ensure_settled<'a>(
+    monitor: &'a Value,
+    reason: &str,
+    field: &str,
+    values: impl Iterator<Item = Option<&'a str>>,
+) -> Result<()> {
     let (ready, status) = (condition(monitor, "Ready"), &monitor["status"]);
     ensure!(ready["reason"] == reason, "{ready}");
     ensure!(status["observedGeneration"] == monitor["metadata"]["generation"], "the status is about an older spec");
-    let read = status["sources"].as_array().into_iter().flatten().map(|source| source["resourceVersion"].as_str());
-    ensure!(!SETTLED.contains(&reason) || read.eq(versions.iter().copied()), "the status is about an older ConfigMap");
+    let read = status["sources"].as_array().into_iter().flatten().map(|source| source[field].as_str());
+    ensure!(!SETTLED.contains(&reason) || read.eq(values), "the status is about an older ConfigMap");
     Ok(())
 }
 

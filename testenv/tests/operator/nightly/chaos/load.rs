@@ -8,6 +8,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
+use configmonitor_operator::monitor::content::{ContentHash, Kind};
 use fastrand::Rng;
 use serde_json::{Value, json};
 use testenv::{Client, DEADLINE, Kubectl, eventually, is_ready};
@@ -332,22 +333,25 @@ impl<'a> Load<'a> {
             let (config_maps, secrets) = (list("configmaps").await?, list("secrets").await?);
             for monitor in list("configmonitors").await? {
                 let name = &monitor["metadata"]["name"];
-                let (mut versions, mut has_all) = (Vec::new(), true);
+                let (mut hashes, mut has_all) = (Vec::new(), true);
                 for named in sources(&monitor["spec"]) {
-                    let (objects, named) = match named.get("secret") {
-                        Some(secret) => (&secrets, secret),
-                        None => (&config_maps, &named["configMap"]),
+                    let (kind, objects, named) = match named.get("secret") {
+                        Some(secret) => (Kind::Secret, &secrets, secret),
+                        None => (Kind::ConfigMap, &config_maps, &named["configMap"]),
                     };
                     let source = objects.iter().find(|object| object["metadata"]["name"] == named["name"]);
                     let source = source.with_context(|| format!("{name}: {named} is missing"))?;
-                    versions.push(source["metadata"]["resourceVersion"].as_str());
+                    let keys: Option<_> = serde_json::from_value(named["keys"].clone())?;
+                    let object = serde_json::from_value(source.clone())?;
+                    hashes.push(ContentHash::of(kind, &object, keys.as_ref()).to_string());
                     let exists = |key: &Value| {
                         ["data", "binaryData"].iter().any(|data| source[data].get(key.as_str().unwrap()).is_some())
                     };
                     has_all &= named["keys"].as_array().is_none_or(|keys| keys.iter().all(exists));
                 }
                 let reason = if has_all { "UpToDate" } else { "KeyNotFound" };
-                ensure_settled(&monitor, reason, &versions).with_context(|| name.to_string())?;
+                let hashes = hashes.iter().map(|hash| Some(&**hash));
+                ensure_settled(&monitor, reason, "hash", hashes).with_context(|| name.to_string())?;
                 let is_ready = condition(&monitor, "Ready")["status"] == "True";
                 ensure!(is_ready == has_all, "{name}: Ready is {is_ready}");
                 ensure!(monitor["status"]["restart"].is_null(), "{name}: a restart is left");
