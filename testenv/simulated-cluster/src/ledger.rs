@@ -1275,11 +1275,14 @@ impl Book {
         };
         let Some(content) = source.known(data) else { return };
         let finding = |(config_map, version): &(&str, Option<u64>)| {
-            let its = view.known.get(config_map).into_iter().flatten();
+            let its = view.known.get(config_map).map_or(&[][..], Vec::as_slice);
             // A status keeps the version with which this content was first read.
             let data = |version: u64| versions.get(&version).map(|(_, data)| data);
-            let is_it = |finding: &&Finding| finding.stored.map(|its| data(its.version)) == version.map(data);
-            its.filter(is_it).map(|finding| (finding.actor, finding.at)).collect()
+            let is_it = |finding: &Finding| finding.stored.map(|its| data(its.version)) == version.map(data);
+            // Of content that has come back, the earlier answers say nothing.
+            let end = its.iter().rposition(is_it).map_or(0, |last| last + 1);
+            let start = its[..end].iter().rposition(|finding| !is_it(finding)).map_or(0, |other| other + 1);
+            its[start..end].iter().map(|finding| (finding.actor, finding.at)).collect()
         };
         let finding: Vec<Vec<(usize, Moment)>> = named.iter().map(finding).collect();
         // After an edit of the keys, the same versions are another reading.
