@@ -1602,7 +1602,7 @@ impl Write {
     pub fn goes_by<'a>(&self, book: &'a Book, part: Source) -> Option<&'a Reading> {
         let (actor, sent) = self.sent;
         let at = |reading: &Reading| {
-            let own = reading.by.iter().filter(|(by, at)| *by == actor && at.ms < sent);
+            let own = reading.by.iter().filter(|(by, at)| *by == actor && at.ms <= sent && *at < self.at);
             own.map(|(_, at)| *at).max().filter(|_| reading.life == self.life)
         };
         book.of(part).filter_map(|reading| Some((at(reading)?, reading))).max_by_key(|(at, _)| *at).map(|(_, its)| its)
