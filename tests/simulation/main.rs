@@ -30,13 +30,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use configmonitor_operator::kube::ServerTime;
 use configmonitor_operator::monitor::spec::{DeletionPolicy, Spec};
 use rules::status::{Restart, Status};
 use rules::{A_SECOND, Event, Moment, reported};
 
 use simulated_cluster::content::{CONFIG_MAPS, Content, Keys, Source, discovers, hash};
-use simulated_cluster::ledger::{Book, Deletion, End, Grounds, Ledger, Owed, PodRecord, Reading, Write};
+use simulated_cluster::ledger::{Answer, Book, Deletion, End, Grounds, Ledger, Owed, PodRecord, Reading, Write};
 use simulated_cluster::store::Selection;
 
 use self::exceptions::{Exception, excuse};
@@ -455,22 +454,20 @@ fn the_journal_has_the_times_of_the_readings(ledger: &Ledger, book: &Book) -> Re
         // Of what is discovered, nobody knows which answers make a reading.
         for known in write.after.sources.iter().filter(|known| !known.discovered) {
             let Some(change) = known.appended(&write.before) else { continue };
-            let own = || book.readings.iter().filter(|its| its.life == write.life && its.first_at() < write.at);
-            let is_at =
-                |its: &Reading, time: ServerTime| its.seconds().any(|at| [at, at.plus(ledger.skew)].contains(&time));
-            let carried = || own().filter(|its| its.has_hash(&known.name, &change.hash));
+            // If the GET of one source fails, the answers about the others count all the same.
+            let is_own = |its: &&Answer| its.life == write.life && its.config_map == known.name && its.at < write.at;
+            let own = || ledger.answers.iter().filter(is_own);
+            let is_at = |its: &Answer, time| [its.at.second(), its.at.second().plus(ledger.skew)].contains(&time);
+            let carried = || own().filter(|its| its.has_hash(&change.hash));
             // An absence, or what a restore brings back, may seem older than what was read before.
             let before = write.before.of(known).and_then(|known| known.changes.last()).map(|last| last.observed_at);
-            let is_late = |its: &Reading| its.seconds().any(|at| Some(at) < before && at <= change.observed_at);
-            // Sources that are read for the first time may come one after the other.
-            let is_one_by_one =
-                |its: &Reading| its.is_first() && change.observed_at <= its.at.second().plus(ledger.skew);
-            let is_it = |its: &Reading| is_at(its, change.observed_at) || is_late(its) || is_one_by_one(its);
-            let is_observed = carried().any(is_it);
+            let is_late = |its: &Answer| Some(its.at.second()) < before && its.at.second() <= change.observed_at;
+            let is_observed = carried().any(|its| is_at(its, change.observed_at) || is_late(its));
             let settled = write.before.settled_at.max(before).map(|settled| settled.min(change.observed_at));
             // The first content may not have been written down.
             let written = book.writes.iter().rfind(|its| its.life == write.life && its.at < write.at).map(|its| its.at);
-            let is_first = own().any(|its| its.may_be_first && Some(its.at) > written);
+            let is_new = |its: &&Reading| its.life == write.life && its.first_at() < write.at && its.may_be_first;
+            let is_first = book.readings.iter().filter(is_new).any(|its| Some(its.at) > written);
             let is_first = is_first || !known.has_keys_of(write.before.of(known));
             let by_status = is_first && settled.is_none_or(|it| it == change.since);
             let is_known = || own().any(|its| is_at(its, change.since)) || by_status || before == Some(change.since);

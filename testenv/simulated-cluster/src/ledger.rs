@@ -231,6 +231,14 @@ struct View {
     readers: BTreeMap<(usize, &'static str), Option<Source>>,
 }
 
+/// An answer about one ConfigMap, which a process has received.
+pub struct Answer {
+    pub at: Moment,
+    pub life: Life,
+    pub config_map: &'static str,
+    data: Option<Data>,
+}
+
 /// What a task found when it read a ConfigMap.
 struct Finding {
     at: Moment,
@@ -360,6 +368,7 @@ pub struct Ledger {
     /// The data of ConfigMaps, by version.
     pub versions: Versions,
     pub books: Vec<Book>,
+    pub answers: Vec<Answer>,
     pub deletions: Vec<Deletion>,
     /// The pods that were handed over, each like a deletion.
     pub handed_over: Vec<Deletion>,
@@ -639,6 +648,11 @@ impl Ledger {
             let own = self.actors.iter_mut().filter(|actor| actor.life == caller.life);
             own.for_each(|actor| _ = actor.missing.remove(config_map));
         }
+        let data = match stored {
+            Some(stored) => self.versions.get(&stored.version).map(|(_, data)| *data),
+            None => self.optional.then_some(Data::Absent),
+        };
+        self.answers.push(Answer { at, life: caller.life, config_map, data });
         let is_known =
             |book: &&Book| book.views.get(&caller.life).is_some_and(|view| view.seen.is_some() && !view.gone);
         let only = self.books.iter().filter(is_known).count() == 1;
@@ -1489,6 +1503,14 @@ impl PodRecord {
     }
 }
 
+impl Answer {
+    /// Returns whether this is the hash of what was read, or of fewer keys of it.
+    pub fn has_hash(&self, its: &str) -> bool {
+        let parts = Source::all().filter(|part| part.count() == 1 && part.includes(self.config_map));
+        parts.filter_map(|part| part.known(|_| self.data)).any(|content| hash(content) == its)
+    }
+}
+
 /// Returns whether this task has received each version that a reading combines.
 fn has_read_all(known: &BTreeMap<&'static str, Vec<Finding>>, actor: usize, reading: &Reading) -> bool {
     let versions = reading.source.config_maps().zip(reading.version.split(','));
@@ -1520,11 +1542,6 @@ impl Reading {
             replaces_immutable: false,
             is_undone: false,
         }
-    }
-
-    /// Returns whether the process had not read all of the source before.
-    pub fn is_first(&self) -> bool {
-        !self.first.is_empty()
     }
 
     pub fn is_first_of(&self, part: Source) -> bool {
