@@ -467,7 +467,7 @@ fn the_journal_has_the_times_of_the_readings(ledger: &Ledger, book: &Book) -> Re
             // The first content may not have been written down.
             let written = book.writes.iter().rfind(|its| its.life == write.life && its.at < write.at).map(|its| its.at);
             let is_new = |its: &&Reading| its.life == write.life && its.first_at() < write.at && its.may_be_first;
-            let is_first = book.readings.iter().filter(is_new).any(|its| Some(its.at) > written);
+            let is_first = book.readings.iter().filter(is_new).any(|its| Some(write.time_of(its)) > written);
             let is_first = is_first || !known.has_keys_of(write.before.of(known));
             let by_status = is_first && settled.is_none_or(|it| it == change.since);
             let is_known = || own().any(|its| is_at(its, change.since)) || by_status || before == Some(change.since);

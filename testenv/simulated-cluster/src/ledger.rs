@@ -1615,6 +1615,11 @@ impl Write {
         listed.ms.max(known.unwrap_or(0)).saturating_sub(ledger.lag)
     }
 
+    /// Returns when the task that sent this first received the answer, or else when another task of the process did.
+    pub fn time_of(&self, reading: &Reading) -> Moment {
+        reading.time_of(self.sent.0)
+    }
+
     /// Returns the last reading that the task itself had made of a ConfigMap when it sent this.
     pub fn goes_by<'a>(&self, book: &'a Book, part: Source) -> Option<&'a Reading> {
         let (actor, sent) = self.sent;
