@@ -208,6 +208,15 @@ impl Status {
         self.has_handled(request) || self.request().is_some_and(is_it)
     }
 
+    /// Returns the status after the end of what was pending in an earlier one, if the next restart has begun since: the request
+    /// is handled, and the one before it is made again.
+    pub fn in_between(&self, before: &Self) -> Option<Self> {
+        let handled = self.last_handled_restart_request.as_ref().filter(|_| self.begun().is_some())?;
+        let is_of_before = before.request().is_some_and(|request| request.value == *handled);
+        let is_new = before.last_handled_restart_request.as_ref() != Some(handled);
+        (is_of_before && is_new).then(|| Self { restart: None, outdated: None, ..self.clone() })
+    }
+
     pub fn request(&self) -> Option<&Request> {
         self.restart.as_ref()?.request.as_ref()
     }

@@ -807,7 +807,7 @@ impl Ledger {
         let first_read = first_read.into_iter().chain(changed.map(|changed| changed.at)).min();
         let reading = place.map(|place| &mut book.readings[place]);
         let read = reading.as_ref().map(|reading| reading.time_of(caller.actor)).or(read);
-        let write = Write {
+        let mut write = Write {
             written: rules::Write { at, spec, before, after, undone: None },
             life: caller.life,
             sent: (caller.actor, caller.sent),
@@ -826,6 +826,12 @@ impl Ledger {
             (reading.at, reading.recorded) = (reading.time_of(caller.actor), Some(at));
             // The process goes by a reading from before a restore that it writes down only now.
             reading.is_undone = false;
+        }
+        // One write may end what was pending and begin the next restart: it is two.
+        if let Some(between) = write.after.in_between(&write.before) {
+            let end = rules::Write { after: between.clone(), ..write.written.clone() };
+            book.writes.push(Write { written: end, ..write.clone() });
+            write.written.before = between;
         }
         book.writes.push(write);
         book.readings.sort_by_key(|reading| reading.at);
