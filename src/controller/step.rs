@@ -2,6 +2,7 @@
 
 use super::context::Context;
 use super::memory::{Confirmation, Confirmed, Memory};
+use super::requeue::Requeue;
 use super::scheduling::Scheduling;
 use crate::kube::error::Error;
 use crate::monitor::report::Situation;
@@ -40,6 +41,12 @@ impl Step<'_> {
             }
         };
         self.update_status(&situation).await
+    }
+
+    /// Returns when the next step is due once nothing is pending.
+    pub(crate) fn rest(&self) -> Requeue {
+        // Nothing else wakes the keeper for a request that came during the last restart.
+        if self.memory.is_requested() { Requeue::Now } else { Requeue::At(None) }
     }
 
     pub(crate) async fn intend(&mut self, situation: &Situation<'_>) -> Result<Confirmed, Error> {

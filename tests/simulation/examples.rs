@@ -601,3 +601,19 @@ fn the_larger_min_ready_seconds_of_the_owner_and_of_the_spec_counts() {
     };
     assert_eq!([(0, 0), (4, 0), (0, 4), (4, 2)].map(|(of_owner, own)| next(of_owner, own)), [0, 5, 5, 5]);
 }
+
+/// No pod is left for the request in between, whether other content has to wait for the interval or not.
+#[test]
+fn a_request_that_is_made_again_during_the_restart_for_another_one_is_handled_next() {
+    let asks = |value| Move::RequestRestart(0, value);
+    let begun = [Scale(0, 0), asks('y'), Wait(60_000), asks('x'), Wait(400)];
+    let gone = [EditContent(SETTINGS, 'b'), asks('y'), Move::ShutDown(1), Wait(20_000), Wait(1)];
+    let pace = Pace { creation: 700, readiness: 300, termination: 200 };
+    for interval in [0, 10] {
+        let moves = [&[spec(Edit::MinInterval(interval))], &begun[..], &gone].concat();
+        let Played { ledger, moves, .. } = play_well(&Story { monitors: vec![(3, None)], pace, ..story(&moves) });
+        let writes = ledger.books[0].writes.iter().filter(|write| write.at.ms < moves[moves.len() - 1].0);
+        let starts = writes.filter_map(|write| write.start()?.request.as_ref());
+        assert_eq!(starts.map(|request| &*request.value).collect::<Vec<_>>(), ["x", "y"], "{interval}");
+    }
+}

@@ -240,8 +240,7 @@ impl Drive<'_, '_> {
         step.context.publish(std::slice::from_ref(&notice), &step.memory.uids()).await;
         announce(step.context, watched).await;
         step.context.emit_events_at(&watched.machine.controllers(), &notice, now).await;
-        // Nothing else wakes the keeper for a request that came during this restart.
-        Ok(if step.memory.is_requested() { Requeue::Now } else { Requeue::At(None) })
+        Ok(step.rest())
     }
 }
 

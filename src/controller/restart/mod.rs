@@ -150,7 +150,7 @@ impl Restarts {
             step.scheduling.end_turn();
             complete_without_pods(&mut step, &plan).await;
             step.report_settled().await?;
-            return Ok(Requeue::At(None));
+            return Ok(step.rest());
         }
         let (changed, why) = (report::changed(&step.status), step.status.why());
         let (pods, skipped_pods) = (plan.len(), notice::skipped(&changed, &plan.skipped));
