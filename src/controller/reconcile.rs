@@ -178,20 +178,20 @@ impl Reconciler {
 
     /// Logs a finding once, and returns the notices about it.
     fn announce(&mut self, status: &Status, look: &Look, finding: Finding) -> Vec<Notice> {
-        let changed = status.changed();
-        let line = match (finding, status.why()) {
-            (Finding::Unchanged, _) => return Vec::new(),
-            (Finding::Baseline, _) => "baseline recorded",
-            (Finding::Changed, Why::Reverted) => "modification reverted",
-            (Finding::Changed, _) => "modification detected",
+        let line = match finding {
+            Finding::Unchanged => return Vec::new(),
+            Finding::Baseline => "baseline recorded",
+            Finding::Changed if status.why() == Why::Reverted => "modification reverted",
+            Finding::Changed => "modification detected",
         };
         let Some(replaced) = self.memory.announce() else { return Vec::new() };
+        let changed = status.changed();
         let version = match &changed[..] {
             [only] => status.source(only).and_then(|known| known.resource_version.as_ref()),
             _ => look.newest().and_then(|content| content.version.as_ref()),
         };
         info!(source = report::named(status, &changed), version = version.map(ResourceVersion::as_str), "{line}");
-        let replaced = replaced.into_iter().filter(|name| changed.contains(name));
+        let replaced = replaced.into_iter().filter(|name| finding == Finding::Changed && changed.contains(name));
         replaced.map(notice::immutable_replaced).collect()
     }
 

@@ -307,7 +307,8 @@ pub(crate) fn quiet_until(policy: &Policy, status: &Status, look: &Look, moment:
     // By a reading, so that the end does not depend on the time of the question.
     let (came, at) = look.newest().map_or((moment.read_at, moment.server_now), |newest| (newest.came, newest.at));
     let passed = |since: ServerTime, wait: Duration| {
-        // A time that is further ahead than two clocks differ is that of a clock which was set back since: only the reading counts.
+        // A time that is further ahead than two clocks differ is that of a clock which was set back since: only the
+        // reading counts.
         let due = if since > moment.server_now.plus(SKEW) { at } else { since }.plus(wait + A_SECOND);
         (came + due.since(at)).checked_sub(at.since(due)).unwrap_or(came)
     };

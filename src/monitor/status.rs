@@ -674,14 +674,10 @@ impl Status {
 
     /// Returns whether the journals and the restart of the other status are the same.
     pub(crate) fn has_recorded(&self, other: &Self) -> bool {
-        let is_same = |own: &SourceStatus, others: &SourceStatus| {
-            (&own.name, own.discovered, &own.keys, &own.hash, &own.changes)
-                == (&others.name, others.discovered, &others.keys, &others.hash, &others.changes)
-        };
-        let sources = self.sources.iter().zip(&other.sources);
-        self.restart == other.restart
-            && self.sources.len() == other.sources.len()
-            && sources.into_iter().all(|(own, others)| is_same(own, others))
+        fn of(known: &SourceStatus) -> (&SourceName, bool, &Keys, Option<&ContentHash>, &[Change]) {
+            (&known.name, known.discovered, &known.keys, known.hash.as_ref(), &known.changes)
+        }
+        self.restart == other.restart && self.sources.iter().map(of).eq(other.sources.iter().map(of))
     }
 }
 

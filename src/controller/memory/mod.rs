@@ -257,10 +257,15 @@ impl Memory {
     /// Marks what was read as announced. Returns `None` if it was announced before, otherwise the sources that replace an
     /// immutable object.
     pub(crate) fn announce(&mut self) -> Option<Vec<SourceName>> {
-        let mut new = self.readings.iter_mut().collect::<Vec<_>>();
-        new.retain_mut(|reading| !std::mem::replace(&mut reading.is_announced, true));
-        let replaced = new.iter().filter(|reading| reading.replaces_immutable);
-        (!new.is_empty()).then(|| replaced.map(|reading| reading.source.name.clone()).collect())
+        let mut replaced: Option<Vec<SourceName>> = None;
+        for reading in self.readings.iter_mut().filter(|reading| !reading.is_announced) {
+            reading.is_announced = true;
+            let replaced = replaced.get_or_insert_default();
+            if reading.replaces_immutable {
+                replaced.push(reading.source.name.clone());
+            }
+        }
+        replaced
     }
 
     pub(crate) fn read_at(&self) -> Option<Instant> {
