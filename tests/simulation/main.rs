@@ -469,6 +469,8 @@ fn the_journal_has_the_times_of_the_readings(ledger: &Ledger, book: &Book) -> Re
             let is_new = |its: &&Reading| its.life == write.life && its.first_at() < write.at && its.may_be_first;
             let is_first = book.readings.iter().filter(is_new).any(|its| Some(write.time_of(its)) > written);
             let is_first = is_first || !known.has_keys_of(write.before.of(known));
+            // The answer with which the process began may be about this source alone: that about another one failed.
+            let is_first = is_first || own().next().is_some_and(|its| its.has_hash(&change.hash));
             let by_status = is_first && settled.is_none_or(|it| it == change.since);
             let is_known = || own().any(|its| is_at(its, change.since)) || by_status || before == Some(change.since);
             // A missing source may have the hash of other keys.

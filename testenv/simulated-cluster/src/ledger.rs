@@ -1016,9 +1016,11 @@ impl Ledger {
         let learnt = start.and_then(|start| start.learnt.get(&life)).copied().max(began).max(restored);
         let its = |list: &&Listed| list.life == life && Some(list.at) > learnt && may_be_its(list.actor);
         let first = self.received.iter().find(its);
+        let pod = &self.pods[pod];
+        // A status has seconds: a pod that was unready within one looks as if it had been ready all the time.
+        let ready = pod.ready.periods().map(|(from, _)| from).find(|it| it.second() == ready.second()).unwrap_or(ready);
         // After a panic another list is the first one of the task.
         let is_first = first.is_none_or(|first| ready <= first.at) || self.panicked.contains(&life);
-        let pod = &self.pods[pod];
         let is_selected = |at| book.specs_between(at, at).any(|spec| pod.was_selected(spec, at));
         let is_unlisted = Some(pod.born) > listed || !listed.is_none_or(is_selected);
         if is_edited || has_failed || is_first || is_unlisted { pod.ready_by_node(ready) } else { ready.ms }
