@@ -304,6 +304,8 @@ struct Listed {
     life: Life,
     actor: usize,
     query: Option<String>,
+    /// Whether the list says only which pods there are, and not whose.
+    metadata_only: bool,
     /// When the list was made, and when its last page was received.
     at: Moment,
     received: Option<Moment>,
@@ -703,7 +705,7 @@ impl Ledger {
         for recalled in actor.forgotten.values_mut() {
             recalled.get_or_insert_with(|| (at, Arc::clone(&pods)));
         }
-        self.received.push(Listed { life, actor: caller.actor, query, at, received, pods });
+        self.received.push(Listed { life, actor: caller.actor, query, metadata_only, at, received, pods });
     }
 
     pub(crate) fn record_last_page(&mut self, received: Moment, caller: &Caller, revision: u64) {
@@ -1638,6 +1640,14 @@ impl Write {
         book.of(part).filter_map(|reading| Some((at(reading)?, reading))).max_by_key(|(at, _)| *at).map(|(_, its)| its)
     }
 
+    /// Returns when the task that sent this first listed the pods after the last change of the journal, for its plan.
+    fn planned_with(&self, ledger: &Ledger, book: &Book) -> Option<Moment> {
+        let has_changed = |its: &&Write| its.at < self.at && its.after.lists().ne(its.before.lists());
+        let changed = book.writes.iter().rfind(has_changed).map(|its| its.at);
+        let is_its = |list: &&Listed| list.actor == self.sent.0 && !list.metadata_only && Some(list.at) > changed;
+        ledger.received.iter().find(is_its).map(|list| list.at)
+    }
+
     /// Returns which pods may have had other content than the last one, as the journal was cut to that with this write.
     /// Content that no pod has read may be recorded without a journal.
     pub fn completes(&self, ledger: &Ledger) -> Option<Completed> {
@@ -1745,9 +1755,19 @@ impl Completed {
         // A pod that was gone before the restart began was not replaced by it.
         let start = book.writes.iter().rfind(|before| before.at < write.at && before.start().is_some());
         let began = start.map(|start| start.at);
+        // Nor one that came later and was gone before the plan was made again: nobody has seen whose pod it was.
+        let (first, planned) = (ledger.began_with(&write.before), write.planned_with(ledger, book));
+        let of_this = ledger
+            .deletions
+            .iter()
+            .filter(|it| it.grounds.iter().any(|its| std::ptr::eq(&ledger.books[its.book], book)));
+        let deleted: BTreeSet<usize> = of_this.map(|it| it.pod).collect();
         let is_owed = |pod: &usize| {
-            let was_there = ledger.pods[*pod].gone.is_none_or(|gone| Some(gone) > began);
-            was_there && self.owes(ledger, book, write, *pod) == Owed::Replacement
+            let PodRecord { born, gone, .. } = ledger.pods[*pod];
+            let was_there = gone.is_none_or(|gone| Some(gone) > began);
+            let is_new = first.is_some_and(|first| born > first);
+            let was_planned = !is_new || deleted.contains(pod) || gone.is_none_or(|gone| Some(gone) > planned);
+            was_there && was_planned && self.owes(ledger, book, write, *pod) == Owed::Replacement
         };
         let old: Vec<&PodRecord> = (0..ledger.pods.len()).filter(is_owed).map(|pod| &ledger.pods[pod]).collect();
         let owners: BTreeSet<usize> = old.iter().map(|pod| pod.place.0).collect();
