@@ -279,6 +279,8 @@ struct Actor {
     /// plan.
     forgotten: BTreeMap<String, Option<At>>,
     desired: BTreeMap<usize, usize>,
+    /// Whether the task has listed the pods of the Deployment, and since then asks only whose these are.
+    asks_whose: bool,
     /// Whether this is the task for pods that are handed over.
     looks_after: bool,
     /// Whether the Deployment was rolling out when the task read it after its last list.
@@ -717,12 +719,25 @@ impl Ledger {
         }
     }
 
+    /// Records that a task sends a request. After a list of the Deployment's pods it reads ReplicaSets because it asks
+    /// whose these are: what they desire, the task has read before.
+    pub(crate) fn record_request(&mut self, caller: &Caller, is_of_deployment: bool, is_of_replica_set: bool) {
+        let actor = &mut self.actors[caller.actor];
+        actor.asks_whose = is_of_deployment || actor.asks_whose && is_of_replica_set;
+    }
+
     pub(crate) fn record_owner_request(&mut self, caller: &Caller, owner: usize) {
-        self.actors[caller.actor].desired.remove(&owner);
+        let actor = &mut self.actors[caller.actor];
+        if !actor.asks_whose {
+            actor.desired.remove(&owner);
+        }
     }
 
     pub(crate) fn record_owner(&mut self, caller: &Caller, owner: usize, desired: usize) {
-        self.actors[caller.actor].desired.insert(owner, desired);
+        let actor = &mut self.actors[caller.actor];
+        if !actor.asks_whose {
+            actor.desired.insert(owner, desired);
+        }
     }
 
     /// Records that a task may not list the pods of an owner. Without a budget the task then goes by the number of pods

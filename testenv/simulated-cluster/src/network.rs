@@ -237,6 +237,11 @@ pub(crate) fn is_of_handed_over(request: &Request) -> bool {
     request.url.query().is_some_and(|query| query.contains("handed-over"))
 }
 
+/// Returns whether a request lists the pods of the Deployment: those of all its ReplicaSets.
+pub(crate) fn is_of_deployment(request: &Request) -> bool {
+    request.url.query().is_some_and(|query| query.contains("owner+in+"))
+}
+
 /// Returns whether a request lists or watches pods in which sources are discovered: those that have not finished.
 pub(crate) fn is_of_references(request: &Request) -> bool {
     request.url.query().is_some_and(|query| query.contains("status.phase"))

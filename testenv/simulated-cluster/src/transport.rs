@@ -21,7 +21,7 @@ use tokio::time::sleep;
 use crate::api::{Answer, Fact, Reply, Request};
 use crate::cluster::Cluster;
 use crate::ledger::{Caller, Life};
-use crate::network::{Fate, RequestKind, Route, is_of_handed_over};
+use crate::network::{Fate, RequestKind, Route, is_of_deployment, is_of_handed_over};
 use crate::processes::crash;
 use crate::state::ClusterState;
 
@@ -83,6 +83,8 @@ impl Connection {
             let at = state.moment();
             state.ledger.record_look_after(at, &caller);
         }
+        let is_of_replica_set = request.url.path().contains("/replicasets/");
+        state.ledger.record_request(&caller, is_of_deployment(request), is_of_replica_set);
         match RequestKind::of(request) {
             RequestKind::Delete | RequestKind::Patch => caller.grounds = state.ledger.grounds(&caller),
             RequestKind::PutStatus => state.record_attempt(&caller, request),
