@@ -110,6 +110,9 @@ fn came_and_went(
     let (write, change) = noted(ledger, book, part, read, gone)?;
     let known = write.before.sources.iter().find(|known| known.name == part.name());
     let before = known.and_then(|known| known.changes.last()).map(|before| before.observed_at);
+    // What counts is how the process that appended the entry read this: another one may take it from the status.
+    let is_its = |reading: &&Reading| reading.life == write.life && reading.at < write.at && is_it(reading);
+    let read = book.kept(part).filter(is_its).max_by_key(|reading| reading.recorded).unwrap_or(read);
     // After a panic nobody may know whose first look it was.
     let is_first_look = read.is_first_of(part) && !ledger.is_forgetful(read.life, read.at);
     let settled = write.before.settled_at.max(before).filter(|_| is_first_look);
