@@ -127,7 +127,7 @@ fn is_baked(
 pub(crate) fn is_replaced(ledger: &Ledger, pod: &PodRecord, status: &Status, spec: &Spec) -> bool {
     let start = ledger.books.iter().find_map(|book| book.start_of(status));
     let planned = start.and_then(|start| start.listed.max(start.shared)).or_else(|| ledger.began_with(status));
-    planned.is_some_and(|planned| ledger.is_stale((status, spec), pod, (false, planned)))
+    planned.is_some_and(|planned| ledger.was_stale((status, spec), pod, planned))
 }
 
 /// Returns whether a pod was created after the restart began, within the clock skew.

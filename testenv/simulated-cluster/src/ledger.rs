@@ -1060,11 +1060,22 @@ impl Ledger {
     /// Returns whether a pod may have read other content than the last one of a source that concerns it, or is meant by a
     /// request, by what a process could know at this moment. `by_times`: a list was forgotten, so that it was made up for by
     /// times of creation.
-    pub fn is_stale(
+    pub fn is_stale(&self, by: (&Status, &Spec), pod: &PodRecord, (by_times, known_at): (bool, Moment)) -> bool {
+        self.is_stale_by(by, pod, (by_times, known_at), None)
+    }
+
+    /// Returns whether a pod was stale by the list of pods with which a restart began. Of a container that had started by
+    /// then, the clock of its node said when.
+    pub fn was_stale(&self, by: (&Status, &Spec), pod: &PodRecord, planned: Moment) -> bool {
+        self.is_stale_by(by, pod, (false, planned), Some(planned))
+    }
+
+    fn is_stale_by(
         &self,
         (status, spec): (&Status, &Spec),
         pod: &PodRecord,
         (by_times, known_at): (bool, Moment),
+        planned: Option<Moment>,
     ) -> bool {
         let selection = Selection::parse(status.begun().and_then(|begun| begun.pod_selector.as_deref()));
         let room = if by_times { SKEW } else { A_SECOND };
@@ -1080,7 +1091,8 @@ impl Ledger {
             let is_made_up = by_times && pod.created > change.observed_at.plus(SKEW);
             let was_selected = || list.is_some_and(|at| pod.was_selected(spec, at));
             let was_listed = was_in(&change.pods_resource_version) && was_selected() && !is_made_up;
-            let had_not_started = pod.started > listed(&next.pods_resource_version) || pod.started.is_none();
+            let seen = listed(&next.pods_resource_version).max(planned);
+            let had_not_started = pod.started > seen || pod.started.is_none();
             !was_listed || had_not_started || pod.may_have_read(change.since.minus(room), known_at)
         };
         let concerns = |known: &SourceStatus| !known.discovered || pod.refers_to(&known.name);
