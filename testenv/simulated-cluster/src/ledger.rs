@@ -1662,7 +1662,8 @@ impl Write {
         let (actor, sent) = self.sent;
         let at = |reading: &Reading| {
             let own = reading.by.iter().filter(|(by, at)| *by == actor && at.ms <= sent && *at < self.at);
-            own.map(|(_, at)| *at).max().filter(|_| reading.life == self.life)
+            // The later ones may be answers about another ConfigMap.
+            own.map(|(_, at)| *at).min().filter(|_| reading.life == self.life)
         };
         book.of(part).filter_map(|reading| Some((at(reading)?, reading))).max_by_key(|(at, _)| *at).map(|(_, its)| its)
     }
