@@ -172,7 +172,7 @@ pub(crate) fn the_canaries_go_first(ledger: &Ledger, deletion: &Deletion, ground
     let is_left = |pod: &&PodRecord| pod.ended.is_none_or(|ended| Some(ended) > began);
     let owners: BTreeSet<usize> = managed().filter(is_old).filter(is_left).map(|pod| pod.place.0).collect();
     // What has read other content meanwhile proves nothing.
-    let is_stale = |pod: &&PodRecord| is_replaced(ledger, pod, &seen.status, &seen.spec);
+    let is_stale = |pod: &&PodRecord| ledger.is_stale((&seen.status, &seen.spec), pod, (false, at));
     let is_new = |pod: &&PodRecord| pod.born > list && has_to_prove(pod, begun) && is_there(pod, at) && !is_stale(pod);
     let mut new = managed().filter(is_new).filter(|pod| owners.contains(&pod.place.0));
     // If all new pods are gone again, as after scaling down, another pod must prove the content.
