@@ -17,7 +17,7 @@ use serde::de::Error;
 use serde::{Deserialize, Deserializer};
 use tokio::task;
 
-use crate::content::{CONFIG_MAPS, Content, Data, Source, Stored, discovers, hash};
+use crate::content::{CONFIG_MAPS, Content, Data, Source, Stored, discovers, hash, names};
 use crate::store::{Labels, Selection};
 
 /// The tolerance for clock skew where creation times decide.
@@ -227,8 +227,9 @@ struct View {
     replaced: bool,
     read: Option<Moment>,
     changed: Option<Changed>,
-    /// Which keys of a ConfigMap counted by the spec, when each task last read it.
-    readers: BTreeMap<(usize, &'static str), Option<Source>>,
+    /// Which keys of a ConfigMap counted by the spec, and whether the spec said that it may be missing, when each task last
+    /// read it.
+    readers: BTreeMap<(usize, &'static str), (Option<Source>, bool)>,
 }
 
 /// An answer about one ConfigMap, which a process has received.
@@ -1241,8 +1242,10 @@ impl Book {
         }
         let first_of = std::mem::take(&mut view.fresh);
         let first = !first_of.is_empty();
-        // Under other keys the task compares nothing with what it has read before.
+        // Under other keys the task compares nothing with what it has read before. Nor if the source may be missing only now:
+        // if it was discovered, and no pod refers to it any more, none says so.
         let its = Source::of(&seen.spec).and_then(|named| named.only(|name| name == config_map));
+        let its = (its, optional && names(&seen.spec, config_map));
         let is_new_to_task = view.readers.insert((caller.actor, config_map), its) != Some(its);
         let found = |config_map| view.known[config_map].last().and_then(|finding| finding.stored);
         // For a missing ConfigMap the status says which content counts, unless it is optional.
