@@ -225,10 +225,8 @@ fn stalled_means_no_progress_for_the_progress_deadline(ledger: &Ledger, book: &B
     for write in book.writes.iter().filter(|write| write.comes_to("ProgressDeadlineExceeded")) {
         let began = write.after.begun().and_then(|begun| begun.started_at);
         // A process does not know what another process deletes, nor a deletion that is unanswered and in no list yet.
-        let is_of_it = |deletion: &&Deletion| {
-            let mut books = deletion.grounds.iter().map(|grounds| &ledger.books[grounds.book]);
-            write.knows_of(deletion) && deletion.at < write.at && books.any(|its| std::ptr::eq(its, book))
-        };
+        let is_of_it =
+            |deletion: &&Deletion| write.knows_of(deletion) && deletion.at < write.at && deletion.is_of(ledger, book);
         let deleted = ledger.deletions.iter().filter(is_of_it).map(|deletion| deletion.at.second());
         let deadline = Duration::from_secs(write.spec.progress_deadline_seconds.unwrap_or(600).into());
         // An interruption does not count for a process that has seen it.
@@ -359,10 +357,8 @@ fn a_restart_counts_the_pods_that_it_deleted(ledger: &Ledger, book: &Book) -> Re
             continue;
         }
         let of_process = ledger.deletions.iter().filter(|its| its.life == write.life && is_meanwhile(its.at));
-        let is_own = |deletion: &&Deletion| {
-            deletion.grounds.iter().any(|grounds| std::ptr::eq(&raw const ledger.books[grounds.book], book))
-        };
-        let own: BTreeSet<usize> = of_process.clone().filter(is_own).map(|its| its.pod).collect();
+        let own = of_process.clone().filter(|deletion| deletion.is_of(ledger, book));
+        let own: BTreeSet<usize> = own.map(|its| its.pod).collect();
         let of_process: BTreeSet<usize> = of_process.map(|its| its.pod).collect();
         // A terminating pod may also run to its end before it is gone. Only the API server knows whether it was still
         // there.

@@ -148,6 +148,13 @@ pub struct Deletion {
     pub over_budget: usize,
 }
 
+impl Deletion {
+    /// Returns whether the pod may have been deleted for the ConfigMonitor of this book.
+    pub fn is_of(&self, ledger: &Ledger, book: &Book) -> bool {
+        self.grounds.iter().any(|grounds| std::ptr::eq(&raw const ledger.books[grounds.book], book))
+    }
+}
+
 /// What a process knew about a ConfigMonitor when it sent a deletion.
 #[derive(Clone, Debug)]
 pub struct Grounds {
@@ -1788,10 +1795,7 @@ impl Completed {
         let began = start.map(|start| start.at);
         // Nor one that came later and was gone before the plan was made again: nobody has seen whose pod it was.
         let (first, planned) = (ledger.began_with(&write.before), write.planned_with(ledger, book));
-        let of_this = ledger
-            .deletions
-            .iter()
-            .filter(|it| it.grounds.iter().any(|its| std::ptr::eq(&ledger.books[its.book], book)));
+        let of_this = ledger.deletions.iter().filter(|it| it.is_of(ledger, book));
         let deleted: BTreeSet<usize> = of_this.map(|it| it.pod).collect();
         let is_owed = |pod: &usize| {
             let PodRecord { born, gone, .. } = ledger.pods[*pod];
