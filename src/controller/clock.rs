@@ -12,8 +12,3 @@ pub(crate) fn timer_now() -> Instant {
 pub(crate) fn now(client: &Client) -> Now {
     Now { timer: timer_now(), server: client.server_now() }
 }
-
-/// A late answer does not set this one back.
-pub(crate) fn now_at_best(client: &Client) -> Now {
-    Now { timer: timer_now(), server: client.server_now_at_best() }
-}

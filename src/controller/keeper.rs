@@ -177,7 +177,7 @@ impl Keeper {
         let (until, owners) = match requeue {
             _ if self.scheduling.is_stopped() => return Next::End,
             Requeue::Now => return Next::Work,
-            Requeue::At(None) if !self.reconciler.follows_pods() => return Next::Sleep,
+            Requeue::At(None) if !self.reconciler.listens_to_pods() => return Next::Sleep,
             Requeue::At(until) => (until, None),
             Requeue::Later(until) => (Some(until), None),
             Requeue::OnTurn(owners) => (None, Some(owners)),
@@ -191,18 +191,13 @@ impl Keeper {
             }
         };
         let (generation, shared) = (self.reconciler.generation(), Arc::clone(&self.reconciler.context.shared));
-        let watched = tokio::select! {
+        let goes_on = tokio::select! {
             biased;
-            goes_on = self.scheduling.changed(&shared, owners, generation) => {
-                return if goes_on { Next::Work } else { Next::End };
-            }
-            () = timer => return Next::Work,
-            watched = self.reconciler.worth_a_step(), if reads_pods => watched,
+            goes_on = self.scheduling.changed(&shared, owners, generation) => goes_on,
+            () = timer => true,
+            () = self.reconciler.worth_a_step(), if reads_pods => true,
         };
-        if let Err(error) = watched {
-            self.reconciler.context.span().in_scope(|| self.reconciler.log_watch_failure(&error));
-        }
-        Next::Work
+        if goes_on { Next::Work } else { Next::End }
     }
 }
 

@@ -5,7 +5,7 @@
 
 use std::time::{Duration, Instant};
 
-use tracing::{debug, info, warn};
+use tracing::{debug, info};
 
 use super::clock::timer_now;
 use super::context::Context;
@@ -17,7 +17,7 @@ use super::restart::{self, Restarts};
 use super::scheduling::Scheduling;
 use super::step::{Step, quiet_period};
 use crate::kube::ResourceVersion;
-use crate::kube::error::{Cause, Error};
+use crate::kube::error::Error;
 use crate::metrics::MonitorState;
 use crate::monitor::decide::{Decision, Finding, Look, Moment, decide, forgets_after, observe, quiet_until};
 use crate::monitor::notice::{self, Notice};
@@ -195,21 +195,13 @@ impl Reconciler {
         replaced.map(notice::immutable_replaced).collect()
     }
 
-    pub(crate) fn follows_pods(&self) -> bool {
-        self.restarts.are_followed()
+    pub(crate) fn listens_to_pods(&self) -> bool {
+        self.restarts.are_listening()
     }
 
-    /// Waits until the pods of the restart under way are worth another step, or until their watch fails.
-    pub(crate) async fn worth_a_step(&mut self) -> Result<(), Error> {
-        self.restarts.worth_a_pass(&self.context.client).await
-    }
-
-    /// Logs once why the pods of the restart cannot be watched. If the API server is unreachable, the next list reports
-    /// that.
-    pub(crate) fn log_watch_failure(&mut self, error: &Error) {
-        if !matches!(error.cause, Cause::Unreachable(_)) && self.restarts.record_watch_fault(&error.cause) {
-            warn!(%error, "pod watch failed; listing the pods periodically");
-        }
+    /// Waits until the pods of the restart under way are worth another step.
+    pub(crate) async fn worth_a_step(&mut self) {
+        self.restarts.worth_a_pass(&self.context).await;
     }
 }
 

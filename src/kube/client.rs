@@ -57,17 +57,9 @@ struct ClientState {
     limits: Limits,
     /// The shares in use, by namespace.
     shares: Mutex<BTreeMap<Arc<str>, Weak<Limits>>>,
-    clock: Mutex<Option<Clock>>,
+    /// The time of the last answer, and when that came.
+    clock: Mutex<Option<(ServerTime, Instant)>>,
     meter: Arc<dyn Meter>,
-}
-
-/// The time on the API server: a time, and when it was that.
-#[derive(Clone, Copy)]
-struct Clock {
-    /// By the last answer.
-    last: (ServerTime, Instant),
-    /// By the answer that came the fastest.
-    best: (ServerTime, Instant),
 }
 
 /// The limits on what is in flight or in memory.
@@ -172,12 +164,7 @@ impl Client {
     /// The time on the API server: the `Date` of the last answer and the time since then. Before the first answer, the
     /// Unix epoch.
     pub(crate) fn server_now(&self) -> ServerTime {
-        self.clock().map_or(ServerTime::from_second(0), |clock| after(clock.last))
-    }
-
-    /// The time on the API server as well as the answers tell it: one that was held up does not set it back.
-    pub(crate) fn server_now_at_best(&self) -> ServerTime {
-        self.clock().map_or(ServerTime::from_second(0), |clock| after(clock.best))
+        self.clock().map_or(ServerTime::from_second(0), |(at, came)| at.plus(came.elapsed()))
     }
 
     /// Reads one object.
@@ -407,7 +394,7 @@ impl Client {
             let answer = self.send(request, deadline).await?;
             let at = date(&answer.headers).ok_or_else(|| Cause::Undecodable("no Date header".to_owned()))?;
             let body = self.read(answer.body).await?;
-            self.set_clock(at, sent);
+            *self.clock() = Some((at, Instant::now()));
             Ok((body, at))
         };
         let answer = tokio::time::timeout_at(deadline, exchange).await;
@@ -432,7 +419,6 @@ impl Client {
     /// Gives up at `deadline`.
     pub(super) async fn send(&self, request: Request, deadline: Instant) -> Result<Response, Cause> {
         let mut exchange = Exchange::begin(self.meter(), &request.action);
-        let sent = Instant::now();
         let answer = tokio::time::timeout_at(deadline, self.shared.transport.send(request)).await;
         let answer = answer.unwrap_or_else(|_| Err("timed out".to_owned()));
         exchange.ended(answer.as_ref().ok().map(|answer| answer.code));
@@ -447,26 +433,14 @@ impl Client {
         let cause = Cause::of_answer(answer.code, retry_after, &text);
         // Not that of any other error, which may come from the proxy: it has its own clock.
         if let Some(at) = date(&answer.headers).filter(|_| cause.is_not_found()) {
-            self.set_clock(at, sent);
+            *self.clock() = Some((at, Instant::now()));
         }
         Err(cause)
     }
 
-    /// Takes the date of an answer to a request that was sent then, and so was dated at any time since.
-    fn set_clock(&self, at: ServerTime, sent: Instant) {
-        let (mut clock, last) = (self.clock(), (at, Instant::now()));
-        let is_possible = |known: ServerTime| at <= known && known <= at.plus(sent.elapsed());
-        let best = clock.map(|clock| clock.best).filter(|best| is_possible(after(*best)));
-        *clock = Some(Clock { last, best: best.unwrap_or(last) });
-    }
-
-    fn clock(&self) -> MutexGuard<'_, Option<Clock>> {
+    fn clock(&self) -> MutexGuard<'_, Option<(ServerTime, Instant)>> {
         self.shared.clock.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-fn after((at, since): (ServerTime, Instant)) -> ServerTime {
-    at.plus(since.elapsed())
 }
 
 /// Returns the time on the API server's clock: kubectl proxy passes its header on.

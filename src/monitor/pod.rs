@@ -112,6 +112,11 @@ impl Pod {
         self
     }
 
+    /// Whether the pod is ready and is not being deleted.
+    pub(crate) fn is_ready(&self) -> bool {
+        self.ready_since.is_some() && self.gone_by.is_none()
+    }
+
     /// Whether the pod has neither finished nor is being deleted.
     pub(crate) fn is_present(&self) -> bool {
         !self.finished && self.gone_by.is_none()

@@ -510,6 +510,16 @@ fn a_failed_canary_is_over_once_somebody_else_has_replaced_the_other_pods() {
     }
 }
 
+/// No list shows it.
+#[test]
+fn a_canary_that_fails_and_is_deleted_before_the_next_list_has_failed() {
+    let canary = spec(Edit::Canary(Some((PodCount::Pods(1), 30))));
+    let moves = [canary, Wait(200), EDIT, Wait(8000), Move::RestartContainer(0), KillPod(1), Wait(20_000), Wait(1)];
+    let pace = Pace { creation: 2000, readiness: 2000, termination: 0 };
+    let Played { ledger, .. } = play_well(&Story { owners: Owners::One, pace, ..story(&moves) });
+    assert!(ledger.books[0].writes.iter().any(|write| write.after.has_failed_canaries()));
+}
+
 /// The list that another keeper made right after the edit, and keeps while its Event hangs, is older than the window.
 #[test]
 fn a_restart_that_shares_a_list_begins_when_it_is_written() {

@@ -268,31 +268,21 @@ fn the_intent_comes_first(_: &Ledger, _: &Deletion, grounds: &Grounds) -> bool {
     grounds.seen.status.begun().is_some()
 }
 
-/// Any change of `status.pods` matches a list that the process has read since the previous change. At the end of a
-/// restart a watch may have shown the number.
+/// Any change of `status.pods` matches a list that the process has read since the previous change.
 fn the_number_of_pods_comes_from_a_list(ledger: &Ledger, book: &Book) -> Result<(), String> {
     let counts = |write: &&Write| write.after.pods.is_some() && write.after.pods != write.before.pods;
     for write in book.writes.iter().filter(counts) {
         // A restore undoes writes, and the process may write the same number again.
         let stands = |earlier: &&Write| earlier.at < write.at && earlier.undone.is_none_or(|undone| undone > write.at);
         let counted = book.writes.iter().filter(counts).rfind(stands).map(|earlier| earlier.at);
-        let is_listed = || ledger.listed_counts(write, counted).any(|count| Some(count) == write.after.pods);
-        let began = || book.writes.iter().rfind(|earlier| earlier.at < write.at && earlier.start().is_some());
-        let is_watched = || {
-            let began = began().filter(|_| write.ends());
-            // The watch continues from a list made before that write, after the content was read.
-            let since = |began: &Write| began.listed.max(began.read).unwrap_or(began.at);
-            began.zip(write.after.pods).is_some_and(|(began, count)| ledger.has_selected(count, write, since(began)))
-        };
-        if !is_listed() && !is_watched() {
+        if !ledger.listed_counts(write, counted).any(|count| Some(count) == write.after.pods) {
             return Err(format!("at {:?} no list has this number: {:?}", write.at, write.after));
         }
     }
     Ok(())
 }
 
-/// The number of pods that remain in a restart was true at some moment since the last list, or since the last event that
-/// an open watch has delivered.
+/// The number of pods that remain in a restart was true at some moment since the last list.
 fn the_pods_that_remain_were_there(ledger: &Ledger, book: &Book) -> Result<(), String> {
     for write in book.writes.iter().filter(|write| !write.by_times) {
         let was_known = |begun: &Restart| {
@@ -330,8 +320,8 @@ fn the_pods_that_remain_were_there(ledger: &Ledger, book: &Book) -> Result<(), S
             // What another keeper is deleting counts as deleted.
             if ledger.books.len() > 1 { 0..=there.len() } else { least..=there.len() }
         };
-        // The list with which a watch begins may overtake the write.
-        let from = write.goes_by_pods_from(ledger, write.went_by.unwrap_or(list), false) - A_LIST;
+        // A list may overtake the write.
+        let from = write.went_by.unwrap_or(list).ms - A_LIST;
         let last = ledger.moments(list, write.at).filter(|at| at.ms <= from).max();
         let mut moments = ledger.moments(list, write.at).filter(|at| at.ms >= from).chain(last);
         if !moments.any(|at| begun.remaining.is_some_and(|remaining| counts(at).contains(&remaining))) {

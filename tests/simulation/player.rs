@@ -218,7 +218,6 @@ impl Player<'_> {
 
     fn fail_watch(&self, process: Process, watched: Watched, fault: WatchFault) {
         let mut state = self.cluster.state();
-        state.ledger.is_blind |= watched == Watched::Pods && matches!(fault, WatchFault::Stall | WatchFault::Miss);
         state.network.fail_watch(process, watched, fault);
         drop(state);
         self.cluster.changed.notify_waiters();

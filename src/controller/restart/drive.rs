@@ -39,11 +39,6 @@ impl Drive<'_, '_> {
         let (context, policy) = (self.step.context, self.step.policy);
         loop {
             let news = match self.watched.machine.next(now(&context.client)) {
-                Do::ReadWatch => {
-                    // Without a watch, the pass lists the pods.
-                    let _ = self.watched.catch_up(&context.client).await;
-                    News::WatchRead
-                }
                 Do::TakeTurn { owners, is_listed } => {
                     let since = self.watched.turns_ended().filter(|_| is_listed);
                     if !self.step.scheduling.try_turn(&context.shared, &owners, since) {
@@ -91,9 +86,9 @@ impl Drive<'_, '_> {
                     self.remove(wave, confirmed).await;
                     continue;
                 }
-                Do::Follow(is_wanted) => {
+                Do::Listen(is_wanted) => {
                     self.step.scheduling.end_turn();
-                    self.watched.follow(is_wanted, &context.shared)
+                    self.watched.listen(is_wanted, context, policy.selector.to_query())
                 }
                 Do::Write(report) => {
                     self.step.scheduling.end_turn();

@@ -8,7 +8,6 @@
 mod drive;
 mod lists;
 mod owners;
-mod pod_watch;
 mod watched;
 mod wave;
 
@@ -25,11 +24,12 @@ pub(crate) use self::owners::{read_deployments, read_workload};
 use self::watched::Watched;
 pub(crate) use self::wave::remove;
 use super::clock::timer_now;
+use super::context::Context;
 use super::requeue::Requeue;
 use super::shared::{ListInterest, Listing};
 use super::step::{Step, quiet_period};
-use crate::kube::client::Client;
-use crate::kube::error::{Cause, Error};
+
+use crate::kube::error::Error;
 use crate::monitor::hold::may_begin;
 use crate::monitor::notice::{self, Notice};
 use crate::monitor::report::{self, Progress, Situation};
@@ -237,22 +237,17 @@ impl Restarts {
         Ok(Requeue::At(self.recheck_at))
     }
 
-    /// Returns whether a watch follows the pods of a restart.
-    pub(crate) fn are_followed(&self) -> bool {
-        self.watched.as_ref().is_some_and(|watched| watched.is_followed())
+    /// Returns whether a watch of the pods may ring.
+    pub(crate) fn are_listening(&self) -> bool {
+        self.watched.as_ref().is_some_and(|watched| watched.is_listening())
     }
 
-    /// Waits until the pods of the restart under way are worth another pass, or until their watch fails.
-    pub(crate) async fn worth_a_pass(&mut self, client: &Client) -> Result<(), Error> {
+    /// Waits until the pods of the restart under way are worth another pass.
+    pub(crate) async fn worth_a_pass(&mut self, context: &Context) {
         match &mut self.watched {
-            Some(watched) => Box::pin(watched.worth_a_pass(client)).await,
+            Some(watched) => Box::pin(watched.worth_a_pass(context)).await,
             None => std::future::pending().await,
         }
-    }
-
-    /// Records that the pods cannot be watched, and returns whether this must be logged.
-    pub(crate) fn record_watch_fault(&mut self, cause: &Cause) -> bool {
-        self.watched.as_mut().is_some_and(|watched| watched.watch_faults.record(cause).1)
     }
 }
 

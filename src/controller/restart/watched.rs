@@ -1,23 +1,19 @@
-//! A restart under way, with the list and the watch from which it knows its pods.
+//! A restart under way, with the list from which it knows its pods, and the bell that rings for another one.
 //!
 //! Deletes nothing: see `drive.rs`. `monitor::restart` decides which pods may be deleted.
 
 use std::collections::BTreeSet;
-use std::ops::ControlFlow;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use futures_util::FutureExt;
-use tokio::task::{unconstrained, yield_now};
 use tokio::time::sleep_until;
+use tracing::warn;
 
-use super::pod_watch::PodWatch;
 use crate::controller::clock::{self, timer_now};
 use crate::controller::context::Context;
 use crate::controller::memory::Confirmed;
-use crate::controller::shared::{ListInterest, Listing, MAX_LAG, PodEvent, Shared};
-use crate::kube::client::Client;
-use crate::kube::error::Error;
+use crate::controller::shared::{ListInterest, Listener, Listing, Ring};
+use crate::kube::error::Cause;
 use crate::kube::faults::Faults;
 use crate::monitor::notice::Notice;
 use crate::monitor::restart::machine::{Do, Machine, News};
@@ -26,26 +22,21 @@ use crate::monitor::source::SourceName;
 use crate::monitor::spec::Policy;
 use crate::monitor::status::{Begun, Status};
 
-/// After an evaluation, the watch is only read for this many times as long as that took, but no longer than
-/// `BATCH_WINDOW`. Otherwise 50 restarts of the same 1,000 pods evaluate all pods at each event, for twice the CPU.
-const EVALUATION_PAUSE: u32 = 20;
-const BATCH_WINDOW: Duration = Duration::from_millis(50);
-
 pub(super) struct Watched {
     pub(super) machine: Machine<Confirmed>,
-    /// The last list, from which a watch continues, and the interest that shares the list with other keepers.
+    /// The last list, and the interest that shares it with other keepers.
     listing: Option<(Arc<Listing>, ListInterest)>,
     /// When the last list began.
     pub(super) listed_at: Instant,
     /// The Event about the start, until the controllers of the pods have it. `None` also if another process began the
     /// restart.
     pub(super) started: Option<Notice>,
-    watch: PodWatch,
+    listener: Option<Listener>,
     /// The discovered sources that do not exist. The pods that refer to them are not deleted.
     missing: BTreeSet<SourceName>,
     /// Failures of the deletions and of reads of the owners.
     pub(super) faults: Faults,
-    pub(super) watch_faults: Faults,
+    watch_faults: Faults,
 }
 
 impl Watched {
@@ -55,108 +46,63 @@ impl Watched {
             listing: None,
             listed_at: timer_now(),
             started: None,
-            watch: PodWatch::Closed,
+            listener: None,
             missing: BTreeSet::new(),
             faults: Faults::default(),
             watch_faults: Faults::default(),
         })
     }
 
-    pub(super) fn is_followed(&self) -> bool {
-        self.watch.is_open()
+    pub(super) fn is_listening(&self) -> bool {
+        self.listener.is_some()
     }
 
-    /// Waits until the restart asks for more than to wait, or until the watch fails.
-    pub(super) async fn worth_a_pass(&mut self, client: &Client) -> Result<(), Error> {
-        if !self.watch.is_open() {
+    /// Waits until the restart asks for more than to wait. Logs once why its pods cannot be watched. If the API server is
+    /// unreachable, the next list reports that.
+    pub(super) async fn worth_a_pass(&mut self, context: &Context) {
+        if self.listener.is_none() {
             return std::future::pending().await;
         }
-        let mut pause_until = timer_now();
-        loop {
-            let until = match self.machine.next(clock::now(client)) {
-                Do::ReadWatch => {
-                    if let ControlFlow::Break(missed) = self.catch_up(client).await {
-                        return missed;
-                    }
-                    let began = timer_now();
-                    self.machine.heard(News::WatchRead, clock::now(client));
-                    let took = timer_now().saturating_duration_since(began);
-                    pause_until = timer_now() + (took * EVALUATION_PAUSE).min(BATCH_WINDOW);
-                    continue;
+        while let Do::Wait(until) | Do::Pause(until) = self.machine.next(clock::now(&context.client)) {
+            let ring = async {
+                match &mut self.listener {
+                    Some(listener) => listener.next().await,
+                    None => std::future::pending().await,
                 }
-                Do::Wait(until) | Do::Pause(until) => until,
-                _ => return Ok(()),
             };
-            let PodWatch::Open(changes) = &mut self.watch else { return Ok(()) };
-            let event = tokio::select! {
+            let news = tokio::select! {
                 biased;
-                () = sleep_until(until.into()) => return Ok(()),
-                event = changes.next() => event,
+                () = sleep_until(until.into()) => return,
+                ring = ring => match ring {
+                    Ok(Ring { ready, failed }) => News::Rang { ready, failed },
+                    Err(why) => {
+                        self.listener = None;
+                        if let Some(error) = why.filter(|error| !matches!(error.cause, Cause::Unreachable(_)))
+                            && self.watch_faults.record(&error.cause).1
+                        {
+                            context.span().in_scope(|| warn!(%error, "pod watch failed; listing the pods periodically"));
+                        }
+                        News::Listening(false)
+                    }
+                },
             };
-            if let ControlFlow::Break(missed) = self.apply(event, client) {
-                return missed;
-            }
-            sleep_until(pause_until.into()).await;
+            self.machine.heard(news, clock::now(&context.client));
         }
-    }
-
-    /// Reads what the watch has delivered, so that nothing is judged by pods as they were before the last request.
-    /// Breaks if events are missing.
-    pub(super) async fn catch_up(&mut self, client: &Client) -> ControlFlow<Result<(), Error>> {
-        let read_all = async {
-            let (mut read, mut before) = (0, None);
-            while before != Some(read) && read < MAX_LAG {
-                before = Some(read);
-                // What has arrived meanwhile is passed on by other tasks: the connection, or another keeper that holds
-                // the shared watch.
-                yield_now().await;
-                while let PodWatch::Open(changes) = &mut self.watch
-                    && let Some(event) = changes.next().now_or_never()
-                {
-                    self.apply(event, client)?;
-                    read += 1;
-                }
-            }
-            ControlFlow::Continue(())
-        };
-        // The limit of what a task does at once would pass for the end of the events.
-        unconstrained(read_all).await
-    }
-
-    /// Applies an event of the watch. Breaks if events are missing: the next pass lists the pods.
-    fn apply(&mut self, event: PodEvent, client: &Client) -> ControlFlow<Result<(), Error>> {
-        match event {
-            PodEvent::Applied(pod) => self.machine.heard(News::Applied(pod), clock::now_at_best(client)),
-            PodEvent::Deleted(uid) => self.machine.heard(News::Gone(uid), clock::now(client)),
-            PodEvent::Missed(why) => {
-                self.watch = PodWatch::Broken;
-                self.machine.heard(News::WatchLost, clock::now(client));
-                return ControlFlow::Break(why.map_or(Ok(()), Err));
-            }
-        }
-        ControlFlow::Continue(())
     }
 
     /// Takes the plan that follows from a journal which has changed.
     pub(super) fn replan(&mut self, plan: Plan, status: &Status) {
         self.machine.replan(plan, status);
-        self.watch.close();
     }
 
     /// Begins another step of the restart, as the status has it.
     pub(super) fn resume(&mut self, policy: &Policy, begun: &Begun) {
-        if self.machine.resume(policy, begun) {
-            self.watch.close();
-        }
+        self.machine.resume(policy, begun);
     }
 
-    /// Takes which discovered sources do not exist. If others do than before, only another list shows what refers to them.
+    /// Takes which discovered sources do not exist: the next list shows what refers to them.
     pub(super) fn leave_out(&mut self, missing: BTreeSet<SourceName>) {
-        if self.missing != missing {
-            self.missing = missing;
-            self.machine.unfollow();
-            self.watch.close();
-        }
+        self.missing = missing;
     }
 
     /// Returns the sources of which a pass must know which pods refer to them.
@@ -164,7 +110,7 @@ impl Watched {
         Scope { missing: self.missing.clone(), ..Scope::default() }
     }
 
-    /// Takes a list, from which a watch may continue.
+    /// Takes a list.
     pub(super) fn take_list(&mut self, listing: Arc<Listing>, interest: ListInterest, context: &Context) {
         self.listed_at = listing.began;
         self.machine.leave_out(&self.missing, listing.referrers.unstartable.clone());
@@ -178,21 +124,16 @@ impl Watched {
         self.listing.as_ref().map(|(listing, _)| listing.turns_ended)
     }
 
-    /// Opens a watch that continues from the last list, or closes it.
-    pub(super) fn follow(&mut self, is_wanted: bool, shared: &Shared) -> News<Confirmed> {
-        let is_new = match &self.listing {
-            Some((listing, _)) if is_wanted => self.watch.open(listing, shared),
-            _ => {
-                self.watch.close();
-                false
-            }
-        };
-        News::Following { is_open: self.watch.is_open(), is_new }
+    /// Listens to the bell of the pods from the last list on, or to none.
+    pub(super) fn listen(&mut self, is_wanted: bool, context: &Context, query: String) -> News<Confirmed> {
+        let shared = &context.shared;
+        let listing = self.listing.as_ref().filter(|_| is_wanted);
+        self.listener = listing.and_then(|(listing, _)| shared.bells.listen(shared, query, listing));
+        News::Listening(self.listener.is_some())
     }
 
     pub(super) fn hold(&mut self) {
-        self.watch.close();
-        self.listing = None;
+        (self.listing, self.listener) = (None, None);
         self.machine.hold();
     }
 }

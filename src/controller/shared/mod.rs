@@ -1,5 +1,6 @@
 //! What the keepers of a namespace share: the client, the limits, and the answers that spare other keepers a request.
 
+mod bells;
 mod deletions;
 mod lists;
 mod requests;
@@ -7,9 +8,11 @@ mod sources;
 
 use std::sync::Arc;
 
+use self::bells::Bells;
+pub(crate) use self::bells::{Listener, Ring};
 use self::deletions::Deletions;
 use self::lists::Lists;
-pub(crate) use self::lists::{ListInterest, Listener, Listing, MAX_LAG, PodEvent};
+pub(crate) use self::lists::{ListInterest, Listing};
 use self::requests::Requests;
 use self::sources::Sources;
 pub(crate) use self::sources::{Fetched, Part, SourceInterest, fetch};
@@ -32,6 +35,7 @@ pub(crate) struct Shared {
     pub(crate) sources: Sources,
     pub(crate) lists: Lists,
     pub(crate) identities: Identities,
+    pub(crate) bells: Bells,
     pub(crate) deletions: Deletions,
     pub(crate) handovers: Handovers,
 }
@@ -46,6 +50,7 @@ impl Shared {
             sources: Sources::default(),
             lists: Lists::default(),
             identities: Identities::default(),
+            bells: Bells::default(),
             deletions: Deletions::default(),
             handovers: Handovers::default(),
         }

@@ -1,8 +1,7 @@
 //! One restart under way, as this process knows it: its plan, its pods and owners as last seen, what became of its
 //! deletions, and what comes next.
 //!
-//! [`Machine::next`] says what to do, and [`Machine::heard`] takes what has happened. All news but one take time, so that
-//! the watch must be read again before anything is judged by it.
+//! [`Machine::next`] says what to do, and [`Machine::heard`] takes what has happened.
 
 mod facts;
 mod pass;
@@ -18,8 +17,8 @@ use super::canary::CanarySight;
 use super::pace::Pace;
 use super::plan::{Plan, Snapshot};
 use super::progress::{Advance, Refusal};
-use super::seen::{Seen, View};
-use super::standing::{Move, OwnerQuery, OwnerStates, Sight, Standing};
+use super::seen::Seen;
+use super::standing::{OwnerQuery, OwnerStates, Sight, Standing};
 use super::surge::Deployments;
 use super::wave::{Attempts, Wave};
 use crate::kube::error::{Cause, Error};
@@ -29,9 +28,6 @@ use crate::monitor::pod::Pod;
 use crate::monitor::source::SourceName;
 use crate::monitor::spec::Policy;
 use crate::monitor::status::{Begun, Canary, CanaryState, Journal, Status, Why};
-
-/// The time that the disruption controller takes to update a PodDisruptionBudget after a pod has become available.
-const BUDGET_LAG: Duration = Duration::from_millis(500);
 
 /// `P` is the proof that pods may be deleted, which nothing here can make.
 #[cfg_attr(test, derive(Clone))]
@@ -65,10 +61,8 @@ pub(crate) struct Machine<P> {
     is_replanned: bool,
     /// When the content was first read. `None` after the first deletion.
     waits_since: Option<ServerTime>,
-    /// When the status must say what the last wave deleted, and when the next pass is due. `None` once it does.
-    unwritten: Option<(Instant, Instant)>,
-    /// How many pods were ready when a deletion was refused. Another pass is worth making when more are ready.
-    blocked_at: Option<usize>,
+    /// When the status must say what the last wave deleted, and the rest after that. `None` once it does.
+    unwritten: Option<(Instant, Rest)>,
     advance: Advance,
     /// The restart was reported as stalled.
     is_stalled: bool,
@@ -79,8 +73,6 @@ pub(crate) struct Machine<P> {
 
 /// What the controller does next.
 pub(crate) enum Do<P> {
-    /// Read the watch until nothing is left.
-    ReadWatch,
     /// Exclude other restarts of these owners. `is_listed`: since the list.
     TakeTurn { owners: BTreeSet<Uid>, is_listed: bool },
     /// List the selected pods.
@@ -95,13 +87,13 @@ pub(crate) enum Do<P> {
     Confirm,
     /// Send these deletions.
     Remove(Wave, P),
-    /// Follow the pods by a watch, or close it.
-    Follow(bool),
+    /// Listen to the watch of the pods, or to none.
+    Listen(bool),
     /// Write the status.
     Write(Report),
     /// Record that the restart is over.
     Complete(Over),
-    /// Wait until this time, or until something changes. The watch is read meanwhile.
+    /// Wait until this time, or until something changes or rings.
     Wait(Instant),
     /// Wait until this time. Until then nothing is tried, so the last failure still counts.
     Pause(Instant),
@@ -113,14 +105,13 @@ pub(crate) enum Do<P> {
 
 /// What has happened.
 pub(crate) enum News<P> {
-    /// The watch was read until nothing was left.
-    WatchRead,
-    /// The watch shows a pod.
-    Applied(Arc<Pod>),
-    /// The watch shows that a pod is gone.
-    Gone(Uid),
-    /// The watch has ended or has left out events.
-    WatchLost,
+    /// The watch has rung.
+    Rang {
+        /// How many pods have become ready since the list, or more.
+        ready: usize,
+        /// The last pods that have failed. Their owner may have deleted them since.
+        failed: Vec<Arc<Pod>>,
+    },
     /// Other restarts of these owners are excluded.
     Turn(BTreeSet<Uid>),
     Listed {
@@ -142,11 +133,8 @@ pub(crate) enum News<P> {
     WaveOver {
         is_whole: bool,
     },
-    /// Whether a watch follows the pods, and whether it begins with the last list.
-    Following {
-        is_open: bool,
-        is_new: bool,
-    },
+    /// Whether a watch of the pods may ring. It may end at any time.
+    Listening(bool),
     Written,
 }
 
@@ -161,19 +149,29 @@ enum Phase<P> {
     },
     /// A wave is under way.
     Deleting(Pass),
-    /// The pass is over, and a watch is to follow the pods.
-    Following(PassEnd),
-    /// A write comes first. The next pass is due at this time; without one, at once.
+    /// The pass is over, and a watch of the pods is to ring.
+    Listening(PassEnd),
+    /// A write comes first. Without a rest, the next pass follows at once.
     Reporting {
         refusal: Option<Refusal>,
         canary: Option<CanaryState>,
-        then: Option<Instant>,
+        then: Option<Rest>,
     },
-    Waiting(Instant),
+    Waiting(Rest),
     /// Another pass is worth making at this time.
     Waking(Instant),
     Leaving,
     Failing(Refusal),
+}
+
+/// Until when the next pass waits.
+#[derive(Clone, Copy)]
+struct Rest {
+    until: Instant,
+    /// How many pods must become ready for another pass to be worth making, if any can make it so.
+    needs: Option<usize>,
+    /// How long the API server takes to allow what they make possible.
+    lag: Duration,
 }
 
 /// What a pass has asked for, or need not ask for.
@@ -187,8 +185,6 @@ enum Asked {
 /// How a pass knows its pods, and so what it may do.
 #[cfg_attr(test, derive(Clone))]
 enum Basis<P> {
-    /// From a watch. The pass may find that the restart is over, and deletes nothing.
-    Watch,
     List,
     /// From a list, after which the intent was written, or the ConfigMonitor was read.
     Confirmed(P),
@@ -251,7 +247,6 @@ impl<P> Machine<P> {
             is_replanned: true,
             waits_since: None,
             unwritten: None,
-            blocked_at: None,
             is_stalled: false,
             turn: None,
             phase: Phase::Resting,
@@ -277,7 +272,6 @@ impl<P> Machine<P> {
     pub(crate) fn replan(&mut self, plan: Plan, status: &Status) {
         self.seen_failed.take_if(|pod| plan.is_old(pod));
         (self.plan, self.journal, self.is_replanned) = (plan, status.journal(), true);
-        self.pods.unfollow();
     }
 
     /// Returns a pod that may be handed over, by which the right to that shows, until the restart has begun.
@@ -300,29 +294,19 @@ impl<P> Machine<P> {
         self.begun.deleted
     }
 
-    /// Begins another step, by the restart as the status has it. An unfinished pass is abandoned. Returns whether the
-    /// spec has been edited: a watch has the earlier selector, and the edit waits for the next list.
-    pub(crate) fn resume(&mut self, policy: &Policy, begun: &Begun) -> bool {
+    /// Begins another step, by the restart as the status has it. An unfinished pass is abandoned. An edit of the spec waits for
+    /// no pause.
+    pub(crate) fn resume(&mut self, policy: &Policy, begun: &Begun) {
         let pods = self.begun.pods.max(begun.pods);
         self.begun = Begun { pods, deleted: self.begun.deleted, ..begun.clone() };
         // Progress of another process counts, too.
         self.advance.progressed(begun.last_progress_at);
         (self.phase, self.turn) = (Phase::Resting, None);
-        self.pods.spend();
         // A restart has its sources, whatever pods refer to by now.
         let policy = policy.as_written();
-        if self.policy == policy {
-            return false;
+        if self.policy != policy {
+            (self.policy, self.pace.pause) = (policy, None);
         }
-        self.policy = policy;
-        self.pace.pause = None;
-        self.pods.unfollow();
-        true
-    }
-
-    /// Requires a list before anything is decided.
-    pub(crate) fn unfollow(&mut self) {
-        self.pods.unfollow();
     }
 
     /// Takes which sources do not exist, and the pods of the next list that refer to one of them.
@@ -334,18 +318,18 @@ impl<P> Machine<P> {
         match std::mem::replace(&mut self.phase, Phase::Leaving) {
             Phase::Resting => self.rest(now),
             Phase::Passing { basis, asked } => self.pass(basis, asked, now),
-            Phase::Following(end) => {
-                self.phase = Phase::Following(end);
-                Do::Follow(!self.is_stalled)
+            Phase::Listening(end) => {
+                self.phase = Phase::Listening(end);
+                Do::Listen(!self.is_stalled)
             }
             Phase::Reporting { refusal, canary, then } => {
                 let report = self.report(refusal.as_ref(), canary.as_ref());
                 self.phase = Phase::Reporting { refusal, canary, then };
                 Do::Write(report)
             }
-            Phase::Waiting(until) => {
-                self.phase = Phase::Waiting(until);
-                if self.pods.is_unread() { Do::ReadWatch } else { Do::Wait(until) }
+            Phase::Waiting(rest) => {
+                self.phase = Phase::Waiting(rest);
+                Do::Wait(rest.until)
             }
             Phase::Waking(at) => {
                 self.phase = Phase::Waking(at);
@@ -359,15 +343,7 @@ impl<P> Machine<P> {
 
     pub(crate) fn heard(&mut self, news: News<P>, now: Now) {
         match news {
-            News::WatchRead => return self.watch_read(now),
-            News::Applied(pod) => self.applied(pod, now.server),
-            News::Gone(uid) => self.pods.remove(&uid),
-            News::WatchLost => {
-                self.pods.unfollow();
-                if matches!(self.phase, Phase::Waiting(_)) {
-                    self.phase = Phase::Leaving;
-                }
-            }
+            News::Rang { ready, failed } => self.rang(ready, &failed, now.timer),
             News::Turn(owners) => self.turn = Some(owners),
             News::Listed { pods, at, took } => {
                 self.listed(&pods, at, took, now.timer);
@@ -386,30 +362,29 @@ impl<P> Machine<P> {
                     self.end_wave(pass, is_whole, now.server);
                 }
             }
-            News::Following { is_open, is_new } => {
-                self.pods.follow(is_open, is_new);
-                self.pods.judged();
-                if let Phase::Following(end) = std::mem::replace(&mut self.phase, Phase::Leaving) {
-                    self.end_pass(end, now);
+            News::Listening(is_listening) => match std::mem::replace(&mut self.phase, Phase::Leaving) {
+                Phase::Listening(end) => self.end_pass(end, is_listening, now),
+                // The watch has ended.
+                Phase::Waiting(rest) => {
+                    let delay = self.pace.backoff.after_failure();
+                    let until = self.pace.after_pause(now.timer + delay).min(rest.until);
+                    self.phase = Phase::Waiting(Rest { until, ..rest });
                 }
-            }
+                other => self.phase = other,
+            },
             News::Written => {
                 self.unwritten = None;
                 self.phase = match std::mem::replace(&mut self.phase, Phase::Leaving) {
-                    Phase::Reporting { then: Some(due), .. } => Phase::Waiting(due),
+                    Phase::Reporting { then: Some(rest), .. } => Phase::Waiting(rest),
                     _ => Phase::Leaving,
                 }
             }
         }
-        self.pods.spend();
     }
 
     /// Returns how the restart stands by the pods as they were when they were last known.
     fn standing(&self) -> Standing<'_> {
-        self.judge(self.pods.view())
-    }
-
-    fn judge<'a>(&'a self, view: View<'a>) -> Standing<'a> {
+        let view = self.pods.view();
         let (plan, policy, owners, deployments) = (&self.plan, &self.policy, &self.owners, &self.deployments);
         let (undeleted, own_pod) = (&self.attempts.undeleted, self.own_pod.as_ref());
         let is_overdue = view.at >= self.deadline();
@@ -421,27 +396,14 @@ impl<P> Machine<P> {
             .standing()
     }
 
-    /// Takes that nothing is left of the watch. While the restart waits, news show whether another pass is worth making.
-    /// What the last pass has left is no news: it would be tried again and again.
-    fn watch_read(&mut self, now: Now) {
-        self.pods.read(now.server);
-        self.count_unanswered();
-        let Phase::Waiting(until) = self.phase else { return };
-        if !self.pods.has_news() {
-            return;
-        }
-        let next = self.judge(self.pods.glimpse()).next;
-        self.phase = match next {
-            _ if next.is_shown_by_watch() => Phase::Waking(now.timer),
-            _ if self.is_worth_a_pass(&next) => {
-                let lag = if self.blocked_at.is_some() { BUDGET_LAG } else { Duration::ZERO };
-                Phase::Waking(self.pace.after_pause(now.timer + lag).min(until))
-            }
-            Move::Wait(Some(at)) => Phase::Waiting(until.min(now.timer_at(at))),
-            _ => Phase::Waiting(until),
-        };
-        if matches!(self.phase, Phase::Waiting(_)) {
-            self.pods.judged();
+    /// Takes what the watch has shown since the list. While the restart waits, that may make another pass worth making.
+    fn rang(&mut self, ready: usize, failed: &[Arc<Pod>], now: Instant) {
+        let newest = |machine: &Self| machine.seen_failed.as_ref().map(|pod| pod.uid.clone());
+        let before = newest(self);
+        failed.iter().for_each(|pod| self.record_sight(pod));
+        let Phase::Waiting(Rest { until, needs, lag }) = self.phase else { return };
+        if newest(self) != before || needs.is_some_and(|needs| ready >= needs) {
+            self.phase = Phase::Waking(self.pace.after_pause(now + lag).min(until));
         }
     }
 
@@ -458,23 +420,6 @@ impl<P> Machine<P> {
             |pod: &&Arc<Pod>| pod.counts() && pod.controller.as_ref().is_some_and(|owner| self.plan.concerns(owner));
         let concerned = self.pods.pods().values().filter(is_concerned);
         self.advance.deadline(&self.policy, self.min_ready(), concerned).plus(bake)
-    }
-
-    /// Returns whether a pass with this move may bring the restart nearer to its end.
-    fn is_worth_a_pass(&self, next: &Move) -> bool {
-        match (next, self.blocked_at) {
-            (Move::Done | Move::Canary(_), _) => true,
-            (Move::Remove(_) | Move::HandOver { .. }, Some(before)) => self.ready() > before,
-            (Move::Remove(uids), None) => uids.iter().any(|uid| !self.attempts.has_failed(uid)),
-            (Move::HandOver { pods, remove }, None) => {
-                pods.iter().map(|(uid, _)| uid).chain(remove).any(|uid| !self.attempts.has_failed(uid))
-            }
-            (Move::Wait(_), _) => false,
-        }
-    }
-
-    fn ready(&self) -> usize {
-        self.pods.pods().values().filter(|pod| pod.ready_since.is_some() && pod.gone_by.is_none()).count()
     }
 
     /// Returns whether a failure to read an owner is no failure of the step. If owners count, every read must succeed.
@@ -511,7 +456,7 @@ impl<P> Machine<P> {
     /// Returns why the last wave did not delete all its pods, or why the operator stops.
     pub(crate) fn refusal(&self) -> Option<&Refusal> {
         match &self.phase {
-            Phase::Following(PassEnd { refusal, .. }) => refusal.as_ref(),
+            Phase::Listening(PassEnd { refusal, .. }) => refusal.as_ref(),
             Phase::Failing(refusal) => Some(refusal),
             _ => None,
         }
@@ -525,7 +470,6 @@ impl<P> Machine<P> {
 
     /// The time until the restart goes on does not count as a lack of progress.
     pub(crate) fn hold(&mut self) {
-        self.pods.unfollow();
         self.unwritten = None;
         self.advance.hold();
     }

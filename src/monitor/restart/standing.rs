@@ -137,18 +137,6 @@ pub(crate) enum Move {
     Done,
 }
 
-impl Move {
-    /// Returns whether a watch shows enough for this move, which must delete nothing. To pass or fail a canary takes a
-    /// list: a watch may be stalled, or lag behind the last list.
-    pub(crate) fn is_shown_by_watch(&self) -> bool {
-        match self {
-            Self::Done => true,
-            Self::Canary(state) => state.is_baking(),
-            Self::Remove(_) | Self::HandOver { .. } | Self::Wait(_) => false,
-        }
-    }
-}
-
 /// The selected pods, by what becomes of them. Finished and exempt ones are missing.
 #[derive(Default)]
 struct Classes<'a> {

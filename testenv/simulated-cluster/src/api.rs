@@ -381,8 +381,7 @@ impl ClusterState {
         let StatusUpdate { metadata, status } = serde_json::from_slice(&request.body).expect("an update of a status");
         let status: Status = serde_json::from_str(status.get()).expect("a status");
         if metadata.uid.as_ref() == Some(&self.monitors[monitor].uid) {
-            let at = self.moment();
-            self.ledger.record_attempt(at, caller, monitor, &status);
+            self.ledger.record_attempt(caller, monitor, &status);
         }
     }
 

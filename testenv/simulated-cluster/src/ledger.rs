@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Deref;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::Duration;
 
 use configmonitor_operator::kube::ServerTime;
@@ -28,9 +28,6 @@ pub(crate) const STUCK_AFTER: Duration = Duration::from_secs(60);
 
 /// Milliseconds within which the requests of one wave arrive, unless one of them is late.
 const A_WAVE: u64 = 10;
-
-/// Milliseconds that an event of a watch takes, unless watches are late.
-const AN_EVENT: u64 = 2;
 
 /// One life of a process, from its start to its end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -118,9 +115,6 @@ pub struct Write {
     pub went_by: Option<Moment>,
     /// When another task of the process last listed the pods.
     pub shared: Option<Moment>,
-    /// When the write was sent, in milliseconds, if a watch on the pods was open that is the keeper's own, and whether
-    /// it continues from the last list.
-    watched: Option<(u64, bool)>,
     /// The desired replicas of owners, as the task last read them.
     pub desired: BTreeMap<usize, usize>,
     /// Whether the API server had forgotten the list of the restart, so that the task did not know which pods it had
@@ -277,8 +271,6 @@ struct Actor {
     /// When the task last read its ConfigMonitor, and when it had received an answer before that.
     looked: Option<(Moment, Option<Moment>)>,
     answered: Option<Moment>,
-    /// When the task last sent a status, if it was watching the pods.
-    watched: Option<(u64, bool)>,
     /// The ConfigMaps that do not exist, by the answers to this task.
     missing: BTreeSet<&'static str>,
     /// The versions of lists that were refused to this task.
@@ -320,17 +312,6 @@ struct Listed {
     at: Moment,
     received: Option<Moment>,
     pods: Arc<BTreeSet<usize>>,
-}
-
-/// A watch on pods that a process has opened.
-pub(crate) struct PodWatch {
-    pub at: Moment,
-    pub life: Life,
-    pub selection: Selection,
-    /// The revision from which it continues.
-    pub from: u64,
-    /// Dropped when the process closes the watch.
-    pub open: Weak<()>,
 }
 
 /// The sender of a request, with the knowledge that justifies it.
@@ -402,8 +383,6 @@ pub struct Ledger {
     pub(crate) grace: Duration,
     /// Whether the ConfigMaps may be missing.
     pub optional: bool,
-    /// Whether watches on pods have lost events.
-    pub is_blind: bool,
     pub restored: Vec<Moment>,
     /// Processes that received an unusual answer to a deletion or a write, so that they cannot know who deleted a pod.
     pub unsure: BTreeSet<Life>,
@@ -424,7 +403,6 @@ pub struct Ledger {
     /// When pods were listed, including repeated lists at a version.
     listed_at: BTreeSet<Moment>,
     received: Vec<Listed>,
-    watches: Vec<PodWatch>,
     actors: Vec<Actor>,
 }
 
@@ -517,21 +495,6 @@ impl Ledger {
             list.life == write.life && list.query == query && Some(list.at) > since && is_received
         };
         self.received.iter().filter(is_known).map(|list| list.pods.len())
-    }
-
-    /// Returns whether the spec at a write selected this number of pods at some moment since another one. A finished
-    /// pod may still exist.
-    pub fn has_selected(&self, count: usize, write: &Write, since: Moment) -> bool {
-        let of = |pod: &PodRecord| pod.labels.iter().map(|(at, _)| *at).chain(pod.gone).collect::<Vec<_>>();
-        let mut moments = self.pods.iter().flat_map(of).filter(|at| *at > since && *at < write.at).chain([since]);
-        moments.any(|at| {
-            let selected = || self.pods.iter().filter(|pod| pod.born <= at && pod.was_selected(&write.spec, at));
-            let least = selected().filter(|pod| pod.gone.is_none_or(|gone| gone > at)).count();
-            // It may have been deleted only later.
-            let may_exist = |pod: &&PodRecord| pod.gone_by.is_none_or(|by| by.minus(self.grace) > at.second());
-            let finished = selected().filter(|pod| pod.gone == pod.ended && may_exist(pod)).count();
-            (least..=least + finished).contains(&count)
-        })
     }
 
     /// Records a restore of the backup made at `from`.
@@ -770,32 +733,10 @@ impl Ledger {
         }
     }
 
-    pub(crate) fn record_pod_watch(&mut self, watch: PodWatch) {
-        self.watches.retain(|watch| watch.open.strong_count() > 0);
-        self.watches.push(watch);
-    }
-
-    /// Returns whether a process watches the pods of a ConfigMonitor for this ConfigMonitor only, and has not listed
-    /// them since; and whether the watch continues from that list.
-    fn watches(&self, &Caller { life, actor, .. }: &Caller, book: usize) -> Option<bool> {
-        let views = self.books.iter().filter_map(|book| book.views.get(&life));
-        let is_only = views.filter(|view| view.seen.is_some() && !view.gone).count() == 1;
-        let seen = self.books[book].views.get(&life).and_then(|view| view.seen.as_ref());
-        let own = seen.map(|seen| Selection::parse(query_of(&seen.spec).as_deref()));
-        let Actor { listed, revision, .. } = self.actors[actor];
-        let its = |watch: &&PodWatch| {
-            let is_own = watch.life == life && own.as_ref() == Some(&watch.selection);
-            is_own && Some(watch.at) > listed && watch.open.strong_count() > 0
-        };
-        let continues = self.watches.iter().filter(its).map(|watch| watch.from >= revision);
-        continues.max().filter(|_| is_only)
-    }
-
     /// Records that a status is sent.
-    pub(crate) fn record_attempt(&mut self, at: Moment, caller: &Caller, book: usize, status: &Status) {
-        let watched = self.watches(caller, book).map(|continues| (at.ms, continues));
+    pub(crate) fn record_attempt(&mut self, caller: &Caller, book: usize, status: &Status) {
         let actor = &mut self.actors[caller.actor];
-        (actor.watched, actor.went_by) = (watched, actor.saw);
+        actor.went_by = actor.saw;
         let Some(version) = status.source_version() else { return };
         self.books[book].pair(caller, status, &version, &self.versions);
     }
@@ -807,8 +748,7 @@ impl Ledger {
         let is_known = |list: &&Listed| list.received.is_some_and(|received| received.ms <= caller.sent);
         let of_it =
             self.received.iter().filter(|list| list.life == caller.life && list.query == query).filter(is_known);
-        let (listed, went_by, shared, watched) =
-            (actor.listed, actor.went_by, of_it.map(|list| list.at).max(), actor.watched);
+        let (listed, went_by, shared) = (actor.listed, actor.went_by, of_it.map(|list| list.at).max());
         let desired = actor.desired.clone();
         // The list of a restart that begins may not have been written before.
         let by_times = [&write.before, &write.after].into_iter().any(|status| actor.lacks_a_list_of(status));
@@ -841,7 +781,6 @@ impl Ledger {
             listed,
             went_by,
             shared,
-            watched,
             desired,
             by_times,
             alive,
@@ -1654,14 +1593,6 @@ impl Write {
         deletion.life == self.life && (is_received || self.listed.is_some_and(|listed| listed > deletion.at))
     }
 
-    /// Returns from when on the process goes by the pods, in milliseconds: from the last list, or from what an open watch
-    /// has delivered since. Nothing ends by a watch that does not continue from the list, but the status may tell less.
-    pub fn goes_by_pods_from(&self, ledger: &Ledger, listed: Moment, is_end: bool) -> u64 {
-        let counts = |(_, continues): &(u64, bool)| !ledger.is_blind && (*continues || is_end);
-        let known = self.watched.filter(counts).map(|(sent, _)| sent - AN_EVENT);
-        listed.ms.max(known.unwrap_or(0)).saturating_sub(ledger.lag)
-    }
-
     /// Returns when the task that sent this first received the answer, or else when another task of the process did.
     pub fn time_of(&self, reading: &Reading) -> Moment {
         reading.time_of(self.sent.0)
@@ -1784,8 +1715,7 @@ impl Completed {
     /// Returns whether all old pods were gone, and their owners had the desired replicas available that the process had
     /// read.
     ///
-    /// The ledger does not hold the watch events about pods, so any time since the last list will do, but what an open
-    /// watch has delivered must be known. While watches are late, a time shortly before will do, too.
+    /// Nobody knows by which list, so any time since the last one will do.
     pub fn was_over(&self, ledger: &Ledger, book: &Book, write: &Write) -> bool {
         if write.by_times {
             return true;
@@ -1808,15 +1738,13 @@ impl Completed {
         let owners: BTreeSet<usize> = old.iter().map(|pod| pod.place.0).collect();
         let knower = Knower { life: write.life, actor: None, book, start, listed: write.listed.max(write.shared) };
         let least = |pod| ledger.least_ready(knower, (pod, write.at), &write.spec, true);
-        // The process may not know yet that a pod is terminating.
-        let late = if ledger.is_blind { u64::MAX } else { ledger.lag };
         let has_enough = |owner: usize, desired: usize, at: u64| {
             let pods = ledger.pods.iter().enumerate();
             let its = pods.filter(|(_, pod)| pod.nature == Nature::Managed && pod.place.0 == owner);
-            its.filter(|(number, pod)| pod.is_available(at, least(*number), late)).count() >= desired
+            its.filter(|(number, pod)| pod.is_available(at, least(*number), 0)).count() >= desired
         };
         let is_replaced = |at: u64| !old.iter().any(|pod| pod.is_left(at));
-        let from = write.goes_by_pods_from(ledger, write.listed.or(write.shared).unwrap_or(write.at), true);
+        let from = write.listed.or(write.shared).unwrap_or(write.at).ms;
         // The restart becomes complete when a pod ends or is available, or was complete before.
         let comes = ledger.pods.iter().enumerate().flat_map(|(number, pod)| {
             let ready = pod.ready.periods().map(|(from, _)| from.ms + least(number));

@@ -9,7 +9,7 @@ use futures_util::StreamExt;
 use futures_util::stream;
 
 use crate::cluster::Cluster;
-use crate::ledger::{Life, PodWatch};
+use crate::ledger::Life;
 use crate::network::{WatchFault, Watched};
 use crate::state::ClusterState;
 use crate::store::{Selection, Store};
@@ -36,8 +36,6 @@ pub(crate) struct Watch {
     stalled: bool,
     /// How many of the next events do not come.
     misses: usize,
-    /// Dropped when the process closes the watch.
-    open: Arc<()>,
 }
 
 enum Next {
@@ -72,7 +70,7 @@ impl Watch {
         let behind = if state.lag > 0 && state.network.coin() { state.lag } else { 0 };
         let lag = state.network.latency(0..=2) + behind;
         let (until, bookmark) = (state.ms + seconds * 1000, state.ms + BOOKMARKS);
-        let (restores, stalled, misses, open) = (state.restores, false, 0, Arc::default());
+        let (restores, stalled, misses) = (state.restores, false, 0);
         Self {
             life,
             watched,
@@ -86,16 +84,10 @@ impl Watch {
             restores,
             stalled,
             misses,
-            open,
         }
     }
 
     pub(crate) fn body(self, cluster: Arc<Cluster>) -> Body {
-        if self.watched == Watched::Pods {
-            let mut state = cluster.state();
-            let (at, selection, open) = (state.moment(), self.selection.clone(), Arc::downgrade(&self.open));
-            state.ledger.record_pod_watch(PodWatch { at, life: self.life, selection, from: self.revision, open });
-        }
         let lines = stream::unfold(Some((self, cluster)), |state| async {
             let (mut watch, cluster) = state?;
             let (line, goes_on) = loop {

@@ -24,16 +24,6 @@ impl<P> Machine<P> {
         self.pace.put_off(took, now);
     }
 
-    /// Takes a pod from the watch.
-    pub(super) fn applied(&mut self, pod: Arc<Pod>, now: ServerTime) {
-        self.record_sight(&pod);
-        let uid = pod.uid.clone();
-        self.pods.apply(pod, Some(now).filter(|_| self.needs_dates()));
-        // The owner was read when the watch had not shown this pod yet.
-        self.owners.values_mut().for_each(|state| state.others.retain(|other| other.uid != uid));
-        self.deployments.values_mut().for_each(|state| state.others.retain(|other| other.uid != uid));
-    }
-
     /// Returns whether it matters since when pods are ready, or may matter until the owners are read: keepers share pods
     /// without a date of their own. Not once the canary has failed, because a list comes only once a minute then.
     fn needs_dates(&self) -> bool {
@@ -43,7 +33,7 @@ impl<P> Machine<P> {
     }
 
     /// While the canary is unproven: records that a new pod is ready, or has failed.
-    fn record_sight(&mut self, pod: &Arc<Pod>) {
+    pub(super) fn record_sight(&mut self, pod: &Arc<Pod>) {
         if !self.is_proving() || !self.plan.is_successor(pod) {
             return;
         }

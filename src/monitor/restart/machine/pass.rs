@@ -4,7 +4,7 @@ use std::mem::take;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Asked, Basis, Do, Machine, Pass, PassEnd, Phase};
+use super::{Asked, Basis, Do, Machine, Pass, PassEnd, Phase, Rest};
 use crate::kube::error::{Cause, Error};
 use crate::kube::objects::Owner;
 use crate::kube::{ServerTime, Uid};
@@ -20,20 +20,14 @@ use crate::monitor::status::CanaryState;
 /// instead of 1.6.
 const WRITE_DELAY: Duration = Duration::from_secs(1);
 
+/// The time that the disruption controller takes to update a PodDisruptionBudget after a pod has become available.
+const BUDGET_LAG: Duration = Duration::from_millis(500);
+
 impl<P> Machine<P> {
     pub(super) fn rest(&mut self, now: Now) -> Do<P> {
         self.phase = Phase::Resting;
-        let is_watched = self.pods.is_watched_since_the_list();
-        if is_watched && self.pods.is_unread() {
-            return Do::ReadWatch;
-        }
-        if let Some((_, due)) = self.unwritten.filter(|(write_at, _)| *write_at <= now.timer) {
-            self.phase = Phase::Reporting { refusal: None, canary: None, then: Some(due) };
-            return self.next(now);
-        }
-        if is_watched && self.standing().next.is_shown_by_watch() {
-            // No old pod is left according to the watch, so the pass only reads the owners and writes the status.
-            self.phase = Phase::Passing { basis: Basis::Watch, asked: Asked::Nothing };
+        if let Some((_, rest)) = self.unwritten.filter(|(write_at, _)| *write_at <= now.timer) {
+            self.phase = Phase::Reporting { refusal: None, canary: None, then: Some(rest) };
             return self.next(now);
         }
         if let Some(until) = self.pace.not_before(now.timer) {
@@ -60,7 +54,7 @@ impl<P> Machine<P> {
                 return Do::ReadOwners(self.owners_to_read());
             }
         }
-        if asked < Asked::Deployments && !matches!(basis, Basis::Watch) {
+        if asked < Asked::Deployments {
             let deployments = self.deployments_to_read();
             if !deployments.is_empty() {
                 self.phase = Phase::Passing { basis, asked: Asked::Deployments };
@@ -72,15 +66,6 @@ impl<P> Machine<P> {
             self.phase = Phase::Passing { basis, asked: Asked::Deployments };
             return Do::Intend(self.begun.clone());
         }
-        if matches!(basis, Basis::Watch) {
-            if !self.pods.is_watched_since_the_list() {
-                return Do::Decide;
-            }
-            if self.pods.is_unread() {
-                self.phase = Phase::Passing { basis, asked: Asked::Owners };
-                return Do::ReadWatch;
-            }
-        }
         self.make_move(basis, now)
     }
 
@@ -91,13 +76,6 @@ impl<P> Machine<P> {
         let pass = Pass { wakes_at: None, remaining, lacking, is_moving, deleted: 0, needs_list: false };
         match (next, basis) {
             (Move::Done, _) => Do::Complete(self.over(terminating.len())),
-            // To delete pods, and to pass or fail a canary, takes a list.
-            (
-                Move::Remove(_)
-                | Move::HandOver { .. }
-                | Move::Canary(CanaryState::Passed | CanaryState::Failed { .. }),
-                Basis::Watch,
-            ) => Do::Decide,
             (Move::Canary(state), _) => {
                 self.is_stalled = false;
                 if state == CanaryState::Passed {
@@ -146,7 +124,6 @@ impl<P> Machine<P> {
         if self.is_stalled {
             self.plan.lower_expectations(self.pods.pods());
         }
-        self.blocked_at = None;
     }
 
     /// Returns whether the next move depends on the owners' desired replicas.
@@ -175,11 +152,7 @@ impl<P> Machine<P> {
     }
 
     pub(super) fn end_wave(&mut self, pass: Pass, is_whole: bool, now: ServerTime) {
-        let refusal = self.attempts.end_wave();
-        let is_blocked =
-            refusal.as_ref().is_some_and(|error| matches!(error.cause, Cause::Blocked(_) | Cause::Refused(_)));
-        self.blocked_at = is_blocked.then(|| self.ready());
-        match refusal {
+        match self.attempts.end_wave() {
             Some(error) if error.cause == Cause::Stopped => {
                 self.phase = Phase::Failing(Refusal { error, is_expected: true });
             }
@@ -204,27 +177,38 @@ impl<P> Machine<P> {
             Refusal { error, is_expected }
         });
         self.is_stalled = now >= self.deadline();
-        self.phase = Phase::Following(PassEnd { wakes_at, has_deleted, refusal, is_cut_short });
+        self.phase = Phase::Listening(PassEnd { wakes_at, has_deleted, refusal, is_cut_short });
     }
 
     /// Ends a pass: what came of it is written, now or later, and the next pass is due some time after.
-    pub(super) fn end_pass(&mut self, end: PassEnd, now: Now) {
+    pub(super) fn end_pass(&mut self, end: PassEnd, is_listening: bool, now: Now) {
         let PassEnd { wakes_at, has_deleted, refusal, is_cut_short } = end;
         let cause = refusal.as_ref().map(|refusal| &refusal.error.cause);
-        let delay = self.pace.after_pass(cause, self.pods.is_watched(), now.timer);
+        let mut delay = self.pace.after_pass(cause, is_listening, now.timer);
         let deadline = (!self.is_stalled).then(|| self.deadline());
         let wakes_at = wakes_at.into_iter().chain(deadline).min().map(|at| now.timer_at(at));
-        let due = self.pace.after_pause(wakes_at.into_iter().fold(now.timer + delay, Ord::min));
+        let Standing { next, remaining, lacking, .. } = self.standing();
+        if has_deleted && refusal.is_none() && matches!(next, Move::HandOver { .. }) {
+            // The place of the pod that is deleted is free: nothing rings for that.
+            delay = Duration::ZERO;
+        }
+        let until = self.pace.after_pause(wakes_at.into_iter().fold(now.timer + delay, Ord::min));
+        let (needs, lag) = match cause {
+            // Once no old pod is left, the last of their successors is what the restart waits for.
+            None => (Some(if remaining > 0 { 1 } else { lacking.max(1) }), Duration::ZERO),
+            Some(Cause::Blocked(_) | Cause::Refused(_)) => (Some(1), BUDGET_LAG),
+            Some(_) => (None, Duration::ZERO),
+        };
+        let rest = Rest { until, needs, lag };
         // Every old pod is terminating, so the next write may be that the restart is over.
         let is_calm = !is_cut_short && refusal.is_none() && !self.is_stalled;
-        let may_wait = is_calm && self.policy.max_unavailable.is_none() && has_deleted;
-        if may_wait && self.standing().remaining == 0 {
+        if is_calm && self.policy.max_unavailable.is_none() && has_deleted && remaining == 0 {
             let write_at = now.timer + WRITE_DELAY;
-            self.unwritten = Some((write_at, due));
-            self.phase = Phase::Waiting(due.min(write_at));
+            self.unwritten = Some((write_at, rest));
+            self.phase = Phase::Waiting(Rest { until: until.min(write_at), ..rest });
         } else {
             self.unwritten = None;
-            let then = (!is_cut_short).then_some(due);
+            let then = (!is_cut_short).then_some(rest);
             self.phase = Phase::Reporting { refusal, canary: None, then };
         }
     }

@@ -1,5 +1,5 @@
 //! Every course of a restart of three pods that deviates from the smooth one at most `K` times: answers that fail, are
-//! lost or refuse, pods that crash meanwhile, a watch that lags or ends, another process that takes over, another restart
+//! lost or refuse, pods that crash meanwhile, a watch that does not ring, another process that takes over, another restart
 //! of the same pods that goes on in between, and, of two discovered sources, one that goes missing and comes back.
 //!
 //! `make explore` takes more deviations.
@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::value::RawValue;
 
-use self::world::{DESIRED, Event, Eyes, OLD, Stage, World, number};
+use self::world::{DESIRED, Eyes, OLD, Stage, World, number};
 use super::{AT_ONCE, READ, changed, status};
 use crate::kube::error::{Cause, Error};
 use crate::kube::{Action, PODS, ServerTime};
@@ -44,9 +44,9 @@ struct Actor {
     handed_over: BTreeSet<usize>,
     /// Pods whose deletion or handing over may be sent again: its answer was none, or that they are gone.
     unclear: BTreeSet<usize>,
-    /// The watch has shown something since the last list.
-    has_news: bool,
     listed_ms: u64,
+    /// It has deleted a pod since, so that another one may be handed over.
+    has_deleted: bool,
     mood: Mood,
 }
 
@@ -54,9 +54,9 @@ struct Actor {
 #[derive(Clone, Copy, PartialEq)]
 enum Mood {
     Working,
-    /// It waits until this time, or until the watch shows more.
+    /// It waits until this time, or until the watch rings.
     Waiting(Instant),
-    /// The watch has shown more.
+    /// The watch has rung.
     Waking(Instant),
     WaitingForTurn,
     Done,
@@ -137,8 +137,8 @@ impl<'a> Course<'a> {
             deleted: BTreeSet::new(),
             handed_over: BTreeSet::new(),
             unclear: BTreeSet::new(),
-            has_news: false,
             listed_ms: 0,
+            has_deleted: false,
             mood: Mood::Working,
         };
         let (actors, world) = ((0..restarts).map(actor).collect(), World::new());
@@ -166,7 +166,7 @@ impl<'a> Course<'a> {
         let now = self.world.now();
         let Actor { machine, mood, .. } = self.actor();
         let asked = machine.next(now);
-        if *mood == Mood::Working || matches!(asked, Do::ReadWatch | Do::Wait(_) | Do::Pause(_)) {
+        if *mood == Mood::Working || matches!(asked, Do::Wait(_) | Do::Pause(_)) {
             return asked;
         }
         self.step();
@@ -194,7 +194,7 @@ impl<'a> Course<'a> {
         let About { policy, status, .. } = self.about;
         let plan = self.about.plan();
         let Actor { machine, eyes, begun, .. } = self.actor();
-        eyes.close();
+        eyes.is_listening = false;
         *machine = Machine::of(policy, plan, status, begun.clone(), None);
         self.step();
     }
@@ -203,9 +203,6 @@ impl<'a> Course<'a> {
     fn second_is_missing(&mut self, is_missing: bool) {
         self.end_turn();
         self.is_missing = is_missing;
-        let Actor { machine, eyes, .. } = self.actor();
-        eyes.close();
-        machine.unfollow();
         self.step();
     }
 
@@ -225,18 +222,18 @@ impl<'a> Course<'a> {
         }
     }
 
-    fn reads_watch(&mut self) {
-        let Self { world, actors, active, .. } = self;
-        let Actor { machine, eyes, has_news, .. } = &mut actors[*active];
-        let events = eyes.read();
-        *has_news |= !events.is_empty();
-        events.into_iter().for_each(|event| machine.heard(world.news(event), world.now()));
+    /// Tells a restart that listens how many pods have become ready.
+    fn rings(&mut self) {
+        let Actor { eyes: Eyes { ready, is_listening, .. }, .. } = *self.actor();
+        if is_listening && ready > 0 {
+            self.hear(News::Rang { ready, failed: Vec::new() });
+        }
     }
 
     fn lists(&mut self) {
         let Self { world, actors, active, turn: (_, ended), .. } = self;
         let pods = actors[*active].eyes.list(world, *ended);
-        (actors[*active].has_news, actors[*active].listed_ms) = (false, world.ms);
+        (actors[*active].listed_ms, actors[*active].has_deleted) = (world.ms, false);
         let at = self.world.now().server;
         let missing: BTreeSet<SourceName> = self.about.second.iter().filter(|_| self.is_missing).cloned().collect();
         let pods_of = |pod: &&Arc<Pod>| self.is_missing && OF_SECOND.contains(&number(pod));
@@ -274,15 +271,12 @@ impl<'a> Course<'a> {
         self.hear(News::Confirmed(lists));
     }
 
-    /// Lets all watches show what has happened. Returns false if nothing has.
-    fn happens(&mut self, event: Option<Event>) -> bool {
-        event.into_iter().for_each(|event| self.actors.iter_mut().for_each(|actor| actor.eyes.show(event)));
+    /// Lets the cluster go on. Returns false if there is nothing to do.
+    fn goes_on(&mut self) -> bool {
+        let event = self.world.go_on();
+        let ready = usize::from(event == Some(true));
+        self.actors.iter_mut().for_each(|actor| actor.eyes.ready += ready);
         event.is_some()
-    }
-
-    fn crashes(&mut self) -> bool {
-        let event = self.world.crash();
-        self.happens(event)
     }
 
     /// Answers the requests of a wave, each by what `answer` does.
@@ -304,16 +298,14 @@ impl<'a> Course<'a> {
                 return Some(Reply::ReportedGone { about_version: true, error });
             }
             self.actor().handed_over.insert(pod);
-            let (event, answer) = self.world.hand_over(pod);
-            self.happens(Some(event));
-            return Some(Reply::HandedOver(answer));
+            return Some(Reply::HandedOver(self.world.hand_over(pod)));
         }
         let by = ServerTime::from_second(self.world.second() + 30);
         let here = self.world.is_there(pod);
         if here {
             self.actor().deleted.insert(pod);
-            let event = self.world.change(pod, Stage::Terminating);
-            self.happens(Some(event));
+            self.actor().has_deleted = true;
+            self.world.change(pod, Stage::Terminating);
         }
         Some(Reply::Deleted { by, here })
     }
@@ -323,10 +315,10 @@ impl<'a> Course<'a> {
         self.actor().unclear.insert(number(&attempt.pod));
     }
 
-    fn follows(&mut self, is_wanted: bool) {
+    fn listens(&mut self, is_listening: bool) {
         self.end_turn();
-        let is_new = self.actor().eyes.follow(is_wanted);
-        self.hear(News::Following { is_open: is_wanted, is_new });
+        self.actor().eyes.is_listening = is_listening;
+        self.hear(News::Listening(is_listening));
     }
 
     fn can_go_on(&self, actor: &Actor) -> bool {
@@ -360,12 +352,11 @@ impl<'a> Course<'a> {
             self.turn.0 = Some(self.active);
             return self.step();
         }
-        let event = self.world.go_on();
-        if self.happens(event) {
+        if self.goes_on() {
             self.world.ms += 20;
             for active in 0..self.actors.len() {
                 self.active = active;
-                self.reads_watch();
+                self.rings();
                 if let Mood::Waiting(until) = self.actor().mood {
                     self.actor().mood = Mood::Waking(until);
                 }
@@ -402,7 +393,7 @@ impl<'a> Course<'a> {
         self.check_surge(&surge, &pods, handed_over, unclear);
         // Crashes may be unknown, but not the deletions of another restart.
         let stays = |pod: &&usize| self.world.is_there(**pod) && !pods.contains(pod);
-        let (ready, mut after) = (eyes.ready(), [0; 2]);
+        let (ready, mut after) = (eyes.ready_pods(), [0; 2]);
         ready.iter().filter(stays).for_each(|pod| after[self.world.owner_of(*pod)] += 1);
         let lacks = [0, 1].map(|owner| DESIRED[owner].saturating_sub(after[owner]));
         // An owner may lack two by a crash that came right after the list. Then no more of its pods go.
@@ -429,7 +420,7 @@ impl<'a> Course<'a> {
         self.check(!surge.iter().any(is_again), "no pod is handed over twice");
         self.check(surge.is_empty() || handed_over.len() + surge.len() <= 1, "one is handed over at a time");
         if self.about.policy.max_surge.is_some() {
-            let ready = eyes.ready();
+            let ready = eyes.ready_pods();
             let enough = ready.iter().filter(|pod| is_its(pod) && !handed_over.contains(pod)).count() >= DESIRED[0];
             let mut taken = pods.iter().filter(|pod| is_its(pod) && ready.contains(pod));
             self.check(taken.all(|pod| handed_over.contains(pod) && enough), "a successor is available");
@@ -502,7 +493,7 @@ impl Explorer {
 
     fn fails_and_crashes(&mut self, before: &Course<'_>, what: &str) {
         self.deviate(before, &format!("{what}, and a pod crashes"), |course| {
-            let crashes = course.crashes();
+            let crashes = course.world.crash();
             course.backs_off();
             crashes
         });
@@ -521,17 +512,6 @@ impl Explorer {
     /// Gives the smooth answer, after all others. Returns whether the course has ended.
     fn answer(&mut self, course: &mut Course<'_>, before: &Course<'_>, asked: Do<usize>) -> bool {
         match asked {
-            Do::ReadWatch => {
-                self.deviate(before, "the watch lags", |course| {
-                    course.actor().eyes.lag();
-                    let crashes = course.crashes();
-                    course.reads_watch();
-                    course.hear(News::WatchRead);
-                    crashes
-                });
-                course.reads_watch();
-                course.hear(News::WatchRead);
-            }
             Do::TakeTurn { owners, is_listed } => match course.takes_turn(is_listed) {
                 true => course.hear(News::Turn(owners)),
                 false => course.rests(Mood::WaitingForTurn),
@@ -539,7 +519,7 @@ impl Explorer {
             Do::List => {
                 self.fails(before, "the list fails");
                 self.deviate(before, "a pod crashes before the list", |course| {
-                    let crashes = course.crashes();
+                    let crashes = course.world.crash();
                     course.lists();
                     crashes
                 });
@@ -548,7 +528,7 @@ impl Explorer {
             Do::ReadOwners(queries) => {
                 self.fails(before, "the owners cannot be read");
                 self.deviate(before, "a pod crashes while the owners are read", |course| {
-                    let crashes = course.crashes();
+                    let crashes = course.world.crash();
                     course.owners_read(&queries);
                     crashes
                 });
@@ -575,14 +555,12 @@ impl Explorer {
                 self.answer_wave(before, &wave);
                 course.sends(&wave, true, Course::does);
             }
-            Do::Follow(is_wanted) => {
+            Do::Listen(is_wanted) => {
                 self.deviate(before, "there are too many watches", |course| {
-                    course.end_turn();
-                    course.actor().eyes.close();
-                    course.hear(News::Following { is_open: false, is_new: false });
+                    course.listens(false);
                     true
                 });
-                course.follows(is_wanted);
+                course.listens(is_wanted);
             }
             Do::Write(report) => {
                 self.fails(before, "the write fails");
@@ -596,14 +574,14 @@ impl Explorer {
                 return canary.is_some_and(|canary| matches!(canary.state, CanaryState::Failed { .. }));
             }
             Do::Complete(over) => {
-                course.check(course.actors[course.active].eyes.is_over(), "what has arrived says that it is over");
+                course.check(course.actors[course.active].eyes.is_over(), "the list says that it is over");
                 let is_counted = over.begun.deleted == course.actor().deleted.len();
                 course.check(course.actors.len() > 1 || is_counted, "the deleted pods are counted");
                 self.fails(before, "the end cannot be written");
                 self.fails_and_crashes(before, "the end cannot be written");
                 return course.is_done();
             }
-            Do::Wait(until) | Do::Pause(until) => self.wait(course, before, until),
+            Do::Wait(_) | Do::Pause(_) => self.wait(course, before),
             Do::Decide => {
                 course.end_turn();
                 course.step();
@@ -651,13 +629,20 @@ impl Explorer {
         self.taken_over(before, |course| course.sends(wave, true, Course::does));
     }
 
-    fn wait(&mut self, course: &mut Course<'_>, before: &Course<'_>, until: Instant) {
+    fn wait(&mut self, course: &mut Course<'_>, before: &Course<'_>) {
         course.since_wait = 0;
+        course.rings();
+        let now = course.world.now();
+        let (Do::Wait(until) | Do::Pause(until)) = course.actor().machine.next(now) else { return course.step() };
         let again = course.clone().ask();
         course.check(matches!(again, Do::Wait(_) | Do::Pause(_) | Do::TakeTurn { .. } | Do::List), "it rests");
-        let Actor { has_news, listed_ms, .. } = &course.actors[course.active];
+        let Actor { eyes, listed_ms, has_deleted, .. } = &course.actors[course.active];
+        let has_room = *has_deleted && course.about.policy.max_surge.is_some();
         let is_later = until > course.world.now().timer || course.world.ms > *listed_ms + A_BACKOFF;
-        course.check(is_later || *has_news, "another pass is worth making only by news or at its time");
+        course.check(
+            is_later || eyes.ready > 0 || has_room,
+            "another pass is worth making only by a ring or at its time",
+        );
         self.deviate(before, "time passes", |course| {
             course.end_turn();
             course.world.wait_until(until);
@@ -666,15 +651,13 @@ impl Explorer {
         });
         self.deviate(before, "a pod crashes", |course| {
             course.end_turn();
-            let crashes = course.crashes();
+            let crashes = course.world.crash();
             course.step();
             crashes
         });
-        self.deviate(before, "the watch lags", |course| {
+        self.deviate(before, "the watch does not ring", |course| {
             course.end_turn();
-            course.actor().eyes.lag();
-            let event = course.world.go_on();
-            let goes_on = course.happens(event);
+            let goes_on = course.goes_on();
             course.world.wait_until(until);
             course.step();
             goes_on
@@ -683,13 +666,6 @@ impl Explorer {
             let is_new = course.about.second.is_some() && !course.is_missing;
             course.second_is_missing(is_new);
             is_new
-        });
-        self.deviate(before, "the watch ends", |course| {
-            course.end_turn();
-            course.actor().eyes.close();
-            course.hear(News::WatchLost);
-            course.step();
-            true
         });
         self.taken_over(before, |_| {});
         match course.is_missing {

@@ -6,10 +6,9 @@ use std::time::{Duration, Instant};
 
 use super::super::{READ, owner, pod};
 use crate::kube::objects::Owner;
-use crate::kube::{ResourceVersion, ServerTime, Uid};
+use crate::kube::{ResourceVersion, ServerTime};
 use crate::monitor::pod::{HandedOver, Pod};
 use crate::monitor::restart::Now;
-use crate::monitor::restart::machine::News;
 
 /// The number of the old pods, which come first.
 pub(super) const OLD: usize = 3;
@@ -30,14 +29,6 @@ pub(super) struct PodModel {
     is_handed_over: bool,
     since: i64,
     created: i64,
-    version: u64,
-}
-
-/// A version of a pod, or `None` once it is gone.
-#[derive(Clone, Copy)]
-pub(super) struct Event {
-    pod: usize,
-    model: Option<PodModel>,
     version: u64,
 }
 
@@ -96,13 +87,6 @@ impl World {
         }
     }
 
-    pub(super) fn news(&self, Event { pod, model, .. }: Event) -> News<usize> {
-        match model {
-            Some(model) => News::Applied(Arc::new(self.pod(pod, model))),
-            None => News::Gone(Uid::from(pod.to_string().as_str())),
-        }
-    }
-
     pub(super) fn owner_of(&self, pod: usize) -> usize {
         self.pods[&pod].owner
     }
@@ -117,33 +101,27 @@ impl World {
         self.pods.get(&pod).is_some_and(|model| *version == model.version.to_string().as_str().into())
     }
 
-    fn put(&mut self, pod: usize, model: Option<PodModel>) -> Event {
+    fn put(&mut self, pod: usize, model: PodModel) {
         self.version += 1;
-        let version = self.version;
-        let model = model.map(|model| PodModel { version, ..model });
-        match model {
-            Some(model) => drop(self.pods.insert(pod, model)),
-            None => drop(self.pods.remove(&pod)),
-        }
-        Event { pod, model, version }
+        self.pods.insert(pod, PodModel { version: self.version, ..model });
     }
 
-    pub(super) fn change(&mut self, pod: usize, stage: Stage) -> Event {
-        let model = self.pods[&pod];
-        self.put(pod, Some(PodModel { stage, since: self.second(), ..model }))
+    pub(super) fn change(&mut self, pod: usize, stage: Stage) {
+        self.put(pod, PodModel { stage, since: self.second(), ..self.pods[&pod] });
     }
 
     /// Hands a pod over. Returns it as the answer shows it.
-    pub(super) fn hand_over(&mut self, pod: usize) -> (Event, Pod) {
-        let event = self.put(pod, Some(PodModel { is_handed_over: true, ..self.pods[&pod] }));
-        (event, self.pod(pod, self.pods[&pod]))
+    pub(super) fn hand_over(&mut self, pod: usize) -> Pod {
+        self.put(pod, PodModel { is_handed_over: true, ..self.pods[&pod] });
+        self.pod(pod, self.pods[&pod])
     }
 
-    /// Lets a kubelet or a controller act, if there is something to do. Pods of the ReplicaSet take longest to end.
-    pub(super) fn go_on(&mut self) -> Option<Event> {
+    /// Lets a kubelet or a controller act. Returns whether a pod has become ready. `None` if there is nothing to do. Pods of
+    /// the ReplicaSet take longest to end.
+    pub(super) fn go_on(&mut self) -> Option<bool> {
         let find = |is: fn(&PodModel) -> bool| self.pods.iter().find(|(_, model)| is(model)).map(|(pod, _)| *pod);
         if let Some(pod) = find(|model| model.stage == Stage::Terminating && model.owner == 1) {
-            return Some(self.put(pod, None));
+            return self.pods.remove(&pod).map(|_| false);
         }
         for (owner, desired) in DESIRED.into_iter().enumerate() {
             let is_its = |model: &&PodModel| {
@@ -153,21 +131,24 @@ impl World {
             if self.pods.values().filter(is_its).count() < desired {
                 let (created, next) = (self.second(), self.version as usize);
                 let (stage, is_handed_over, since, version) = (Stage::Starting, false, created, 0);
-                let model = PodModel { owner, stage, is_handed_over, since, created, version };
-                return Some(self.put(next, Some(model)));
+                self.put(next, PodModel { owner, stage, is_handed_over, since, created, version });
+                return Some(false);
             }
         }
         if let Some(pod) = find(|model| matches!(model.stage, Stage::Starting | Stage::Crashed)) {
-            return Some(self.change(pod, Stage::Ready));
+            self.change(pod, Stage::Ready);
+            return Some(true);
         }
-        find(|model| model.stage == Stage::Terminating).map(|pod| self.put(pod, None))
+        let pod = find(|model| model.stage == Stage::Terminating)?;
+        self.pods.remove(&pod).map(|_| false)
     }
 
-    /// Lets the newest new pod crash, if there is one.
-    pub(super) fn crash(&mut self) -> Option<Event> {
+    /// Lets the newest new pod crash. Returns whether there is one.
+    pub(super) fn crash(&mut self) -> bool {
         let new = self.pods.range(OLD..).filter(|(_, model)| model.stage == Stage::Ready);
         let crashing = new.max_by_key(|(_, model)| model.version).map(|(pod, _)| *pod);
-        crashing.map(|pod| self.change(pod, Stage::Crashed))
+        crashing.into_iter().for_each(|pod| self.change(pod, Stage::Crashed));
+        crashing.is_some()
     }
 }
 
@@ -178,76 +159,25 @@ pub(super) fn number(pod: &Pod) -> usize {
 /// What a process has seen.
 #[derive(Clone, Default)]
 pub(super) struct Eyes {
-    /// The events since the last list, and whether they have arrived.
-    events: Vec<(Event, bool)>,
-    pub(super) is_open: bool,
-    /// Whether the watch continues from the last list.
-    is_continuous: bool,
-    /// What has arrived of each pod.
-    shown: BTreeMap<usize, (u64, Option<PodModel>)>,
+    /// The pods of the last list.
+    listed: BTreeMap<usize, PodModel>,
+    /// How many pods have become ready since.
+    pub(super) ready: usize,
+    pub(super) is_listening: bool,
     pub(super) lists: usize,
     /// How many turns had ended at the last list.
     pub(super) turns_ended: usize,
-    /// While there were no more lists than this, no event arrives.
-    lags_until: usize,
 }
 
 impl Eyes {
-    pub(super) fn show(&mut self, event: Event) {
-        self.events.push((event, false));
-        self.arrive();
-    }
-
-    fn arrive(&mut self) {
-        if !self.is_open || self.lists <= self.lags_until {
-            return;
-        }
-        for (Event { pod, model, version }, has_arrived) in &mut self.events {
-            *has_arrived = true;
-            let shown = self.shown.entry(*pod).or_insert((0, None));
-            if self.is_continuous && shown.0 < *version {
-                *shown = (*version, *model);
-            }
-        }
-    }
-
-    /// Takes what has arrived and was not read.
-    pub(super) fn read(&mut self) -> Vec<Event> {
-        let arrived = self.events.iter().take_while(|(_, has_arrived)| *has_arrived).count();
-        self.events.drain(..arrived).map(|(event, _)| event).collect()
-    }
-
     pub(super) fn list(&mut self, world: &World, turns_ended: usize) -> Vec<Arc<Pod>> {
-        (self.lists, self.turns_ended, self.is_continuous) = (self.lists + 1, turns_ended, false);
-        for (pod, shown) in &mut self.shown {
-            *shown = (world.version, world.pods.get(pod).copied());
-        }
-        self.shown.extend(world.pods.iter().map(|(pod, model)| (*pod, (world.version, Some(*model)))));
-        if !self.is_open {
-            self.events.clear();
-        }
+        (self.listed, self.ready) = (world.pods.clone(), 0);
+        (self.lists, self.turns_ended) = (self.lists + 1, turns_ended);
         world.pods()
     }
 
-    pub(super) fn follow(&mut self, is_wanted: bool) -> bool {
-        let is_new = is_wanted && !self.is_open;
-        self.is_open = is_wanted;
-        self.is_continuous |= is_new;
-        self.arrive();
-        is_new
-    }
-
-    pub(super) fn close(&mut self) {
-        self.is_open = false;
-        self.events.clear();
-    }
-
-    pub(super) fn lag(&mut self) {
-        self.lags_until = self.lists;
-    }
-
     fn shown(&self) -> impl Iterator<Item = (usize, PodModel)> {
-        self.shown.iter().filter_map(|(pod, (_, model))| Some((*pod, (*model)?)))
+        self.listed.iter().map(|(pod, model)| (*pod, *model))
     }
 
     /// Returns the pods that are handed over and not terminating.
@@ -257,7 +187,7 @@ impl Eyes {
     }
 
     /// Returns the ready pods.
-    pub(super) fn ready(&self) -> BTreeSet<usize> {
+    pub(super) fn ready_pods(&self) -> BTreeSet<usize> {
         self.shown().filter(|(_, model)| model.stage == Stage::Ready).map(|(pod, _)| pod).collect()
     }
 
