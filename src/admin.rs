@@ -19,14 +19,13 @@ use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpListener;
-use tokio::sync::watch;
 use tokio::task::yield_now;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 use tracing::warn;
 
-use crate::controller::Synced;
+use crate::controller::Readiness;
 use crate::metrics::{self, Metrics};
 
 /// The maximum number of connections. One more closes the oldest: whoever leaves connections open keeps no probe out.
@@ -41,7 +40,7 @@ const SHARES_TEXT_FOR: Duration = Duration::from_secs(1);
 type Answer = Response<Full<Bytes>>;
 
 struct Admin {
-    synced: watch::Receiver<Synced>,
+    readiness: Readiness,
     metrics: Arc<Metrics>,
     /// The last text of metrics, while an answer holds it.
     text: Mutex<(Instant, Weak<[u8]>)>,
@@ -63,11 +62,11 @@ pub(crate) async fn listen<T>(address: SocketAddr, bind: impl AsyncFn(SocketAddr
 /// Serves requests until `shutdown` is cancelled.
 pub(crate) async fn serve(
     listener: TcpListener,
-    synced: watch::Receiver<Synced>,
+    readiness: Readiness,
     metrics: Arc<Metrics>,
     shutdown: CancellationToken,
 ) {
-    let admin = Arc::new(Admin::new(synced, metrics));
+    let admin = Arc::new(Admin::new(readiness, metrics));
     let mut open = VecDeque::new();
     // A probe that keeps its connection open must not delay the shutdown.
     while let Some(accepted) = shutdown.run_until_cancelled(listener.accept()).await {
@@ -98,9 +97,9 @@ pub(crate) async fn serve(
 }
 
 impl Admin {
-    fn new(synced: watch::Receiver<Synced>, metrics: Arc<Metrics>) -> Self {
+    fn new(readiness: Readiness, metrics: Arc<Metrics>) -> Self {
         let none: Weak<[u8; 0]> = Weak::new();
-        Self { synced, metrics, text: Mutex::new((Instant::now(), none)) }
+        Self { readiness, metrics, text: Mutex::new((Instant::now(), none)) }
     }
 
     fn answer<B>(&self, request: &Request<B>) -> Answer {
@@ -132,7 +131,7 @@ impl Admin {
     }
 
     fn why_not_ready(&self) -> Option<String> {
-        self.synced.borrow().why_not_ready()
+        self.readiness.why_not_ready()
     }
 }
 
@@ -156,9 +155,13 @@ mod tests {
         address.set_port(0);
         let listener = listen(address, TcpListener::bind).await.expect("a listener");
         let port = listener.local_addr().expect("an address").port();
-        let (_sender, synced) = watch::channel(Synced::default());
         let metrics = Arc::new(Metrics::new(false));
-        let _server = AbortOnDropHandle::new(tokio::spawn(serve(listener, synced, metrics, CancellationToken::new())));
+        let _server = AbortOnDropHandle::new(tokio::spawn(serve(
+            listener,
+            Readiness::default(),
+            metrics,
+            CancellationToken::new(),
+        )));
         let has_ipv6 = std::net::TcpListener::bind((Ipv6Addr::LOCALHOST, 0)).is_ok();
         let client = reqwest::Client::builder().no_proxy().build().expect("a client");
         for host in ["127.0.0.1", "[::1]"].into_iter().take(if has_ipv6 { 2 } else { 1 }) {
@@ -194,8 +197,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn slow_readers_share_a_text_for_a_second() {
-        let (_sender, synced) = watch::channel(Synced::default());
-        let admin = Admin::new(synced, Arc::new(Metrics::new(false)));
+        let admin = Admin::new(Readiness::default(), Arc::new(Metrics::new(false)));
         let slow = admin.metrics();
         assert_eq!(admin.metrics().as_ptr(), slow.as_ptr());
         sleep(SHARES_TEXT_FOR).await;

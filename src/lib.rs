@@ -17,11 +17,10 @@ pub mod options;
 use std::sync::Arc;
 
 use tokio::net::TcpListener;
-use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tracing::info;
 
-use self::controller::{Settings, Synced};
+use self::controller::{Readiness, Settings};
 use self::election::Election;
 use self::kube::Uid;
 use self::kube::client::Client;
@@ -72,9 +71,9 @@ pub async fn run(options: Options, shutdown: CancellationToken) -> Result<End, B
     let excluded = Arc::new(options.discover_exclude.into_iter().collect());
     let settings =
         Settings { own_pod: pod_uid.as_deref().map(Uid::from), surges: surge, excluded, metrics: Arc::clone(&metrics) };
-    let (synced, receiver) = watch::channel(Synced::default());
+    let readiness = Readiness::of(&namespaces);
     let work = async {
-        controller::run(client, namespaces, settings, &synced, elected.clone()).await;
+        controller::run(client, namespaces, settings, readiness.clone(), elected.clone()).await;
         finished.cancel();
     };
     let lead = async {
@@ -83,7 +82,7 @@ pub async fn run(options: Options, shutdown: CancellationToken) -> Result<End, B
             None => End::Requested,
         }
     };
-    let ((), (), end) = tokio::join!(work, admin::serve(listener, receiver, metrics, shutdown.clone()), lead);
+    let ((), (), end) = tokio::join!(work, admin::serve(listener, readiness.clone(), metrics, shutdown.clone()), lead);
     info!("stopped");
     Ok(end)
 }

@@ -167,8 +167,12 @@ fn use_up(object: &RawValue, second: i64) {
         let Ok((mut observed, _)) = observe(&policy, &status, &look, moment) else { continue };
         let request = monitor.metadata.annotations.restart_requested_at.as_ref();
         black_box(decide(&policy, &observed, &look, request, moment));
-        let settled =
-            Situation::Settled { selector: &policy.selector, missing_keys: None, has_sources: true, why_rarely: None };
+        let settled = Situation::Settled {
+            selector: &policy.selector,
+            missing_keys: None,
+            has_sources: true,
+            pods_are_polled: false,
+        };
         for situation in [settled, Situation::Suspended { requested: true }, Situation::QuietPeriod { seconds: 3 }] {
             black_box(report(&situation, &mut observed, i64::MAX, at));
         }

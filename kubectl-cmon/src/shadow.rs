@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use configmonitor_operator::controller::{self, Namespaces, Settings, Synced};
+use configmonitor_operator::controller::{self, Namespaces, Readiness, Settings};
 use configmonitor_operator::kube::client::Client;
 use configmonitor_operator::kube::transport::{Request, Response, Transport};
 use configmonitor_operator::kube::{ServerTime, Uid};
@@ -21,7 +21,6 @@ use jiff::fmt::rfc2822;
 use reqwest::header::{DATE, HeaderMap, HeaderValue};
 use reqwest::{Method, Url};
 use serde_json::{Value, json};
-use tokio::sync::watch;
 use tokio::task::yield_now;
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
@@ -108,12 +107,13 @@ pub(crate) async fn play(inner: Arc<dyn Transport>, base: Url, premise: Premise)
     let shadow = Shadow { inner, state: Arc::clone(&state) };
     let stop = CancellationToken::new();
     let client = Client::new(Box::new(shadow), base, REQUESTS, REQUESTS, Arc::new(()), stop.clone());
-    let (synced, elected) = (watch::channel(Synced::default()).0, CancellationToken::new());
+    let elected = CancellationToken::new();
     elected.cancel();
     // The flags of the operator are not known.
     let excluded = DISCOVER_EXCLUDE.split(',').map(Arc::from).collect();
     let settings = Settings { own_pod, surges: true, excluded: Arc::new(excluded), ..Settings::default() };
-    let run = controller::run(client, Namespaces::Named(vec![namespace]), settings, &synced, elected);
+    let namespaces = Namespaces::Named(vec![namespace]);
+    let run = controller::run(client, namespaces, settings, Readiness::default(), elected);
     let end = async {
         at_rest(&state).await;
         stop.cancel();

@@ -11,8 +11,9 @@ use super::Settings;
 use super::index::{Change, Index};
 use super::limits::Limits;
 use super::namespaces::{Namespaces, Selected};
+use super::scope::{Scope, Target};
 use super::shared::Shared;
-use super::watches::{Scope, Target, Update};
+use super::watches::Update;
 use crate::kube::client::Client;
 use crate::kube::error::Error;
 use crate::kube::objects::{MetadataOnly, Undecodable};
@@ -31,9 +32,9 @@ pub(crate) struct Dispatcher {
     /// If all namespaces are watched, those with ConfigMonitors or with pods that are handed over, and those whose last
     /// keepers stop: a new keeper there must know what they deleted.
     by_name: BTreeMap<Arc<str>, NamespaceState>,
-    /// Why not all Secrets can be watched, by the namespace of the watch. Then each named Secret has its own watch, and
-    /// the watch on all Secrets is retried.
-    one_by_one: BTreeMap<Option<Arc<str>>, Option<Arc<Error>>>,
+    /// Why not all Secrets can be watched, by the namespace of the watch. Then those that are named are polled, and the
+    /// watch on all Secrets is retried.
+    no_secrets: BTreeMap<Option<Arc<str>>, Option<Arc<Error>>>,
     /// When pods in which sources are discovered must be listed anew.
     relist_due: Option<Instant>,
 }
@@ -50,17 +51,17 @@ pub(crate) struct Changes {
 
 impl Dispatcher {
     pub(crate) fn new(client: Client, namespaces: Namespaces, settings: Settings, limits: Limits) -> Self {
-        let one_by_one = namespaces.each().into_iter().map(|namespace| (namespace, None)).collect();
+        let no_secrets = namespaces.each().into_iter().map(|namespace| (namespace, None)).collect();
         let selected = namespaces.selector().map(|_| Selected::default());
         let (limits, by_name) = (Arc::new(limits), BTreeMap::new());
-        Self { client, namespaces, selected, settings, limits, by_name, one_by_one, relist_due: None }
+        Self { client, namespaces, selected, settings, limits, by_name, no_secrets, relist_due: None }
     }
 
     pub(crate) fn config_monitors(&self) -> usize {
         self.by_name.values().map(|state| state.index.len()).sum()
     }
 
-    /// Returns the watches that should be open. With a selector, ConfigMonitors wait for the namespaces.
+    /// Returns what should be watched, or polled. With a selector, ConfigMonitors wait for the namespaces.
     pub(crate) fn scopes(&mut self) -> BTreeSet<Scope> {
         let are_known = self.selected.as_ref().is_none_or(Selected::are_known);
         let may_open =
@@ -97,9 +98,9 @@ impl Dispatcher {
         scopes
     }
 
-    /// Returns the watches on Secrets that should be open: none while no Secret is a source.
+    /// Returns the Secrets that should be watched, or polled: none while no Secret is a source.
     pub(crate) fn secrets(&self) -> impl Iterator<Item = Scope> {
-        let scopes_of = |(namespace, one_by_one): (&Option<Arc<str>>, &Option<Arc<Error>>)| {
+        let scopes_of = |(namespace, refused): (&Option<Arc<str>>, &Option<Arc<Error>>)| {
             let states = match namespace {
                 Some(only) => self.by_name.range(Arc::clone(only)..=Arc::clone(only)),
                 None => self.by_name.range::<Arc<str>, _>(..),
@@ -109,42 +110,44 @@ impl Dispatcher {
             let named = states.flat_map(|(name, state)| state.index.named_secrets().map(move |secret| (name, secret)));
             let each = named
                 .map(|(name, secret)| Scope { namespace: Some(Arc::clone(name)), target: Target::One(secret.clone()) });
-            all.into_iter().chain(one_by_one.as_ref().map(|_| each).into_iter().flatten())
+            all.into_iter().chain(refused.as_ref().map(|_| each).into_iter().flatten())
         };
-        self.one_by_one.iter().flat_map(scopes_of)
+        self.no_secrets.iter().flat_map(scopes_of)
     }
 
     /// Returns whether other watches must be open, and the changes for the keepers.
     pub(crate) fn handle(&mut self, scope: &Scope, update: Update, now: Instant) -> (bool, Vec<Changes>) {
         let mut watches_changed = false;
-        if let (Target::ConfigMonitors, Some(selected)) = (&scope.target, &mut self.selected) {
-            selected.observe_monitors(&update);
-        }
-        if scope.target == Target::All(Kind::Secret)
-            && let Some(one_by_one) = self.one_by_one.get_mut(&scope.namespace)
-        {
-            let was_refused = one_by_one.is_some();
-            match &update {
-                Update::Refused(Some(error)) => *one_by_one = Some(Arc::new(error.clone())),
-                Update::Source(Event::Synced) => *one_by_one = None,
-                _ => {}
-            }
-            watches_changed = one_by_one.is_some() != was_refused;
-        }
         let touched = match update {
             Update::Monitor(event) => {
+                self.selected.iter_mut().for_each(|selected| selected.observe_monitors(&event));
                 let namespace = |monitor: &mut ConfigMonitor| std::mem::take(&mut monitor.metadata.namespace);
                 self.dispatch(scope, event, namespace, Index::handle_monitor)
             }
             Update::Source(event) => {
-                // The right to watch all Secrets includes each Secret whose own watch was refused.
-                let are_allowed = scope.target == Target::All(Kind::Secret) && matches!(event, Event::Synced);
-                let concerned = if are_allowed { self.within(scope) } else { Vec::new() };
-                let allowed = self.in_each(concerned, |index| index.handle_refusal(&scope.target, None));
+                let Target::All(kind) = scope.target else { return (false, Vec::new()) };
+                // If no watch on ConfigMaps is allowed, the operator is not ready instead.
+                let is_told = kind.is_confidential() || self.no_secrets.len() > 1;
+                if matches!(event, Event::Refused(_)) && !is_told {
+                    return (false, Vec::new());
+                }
+                if kind.is_confidential()
+                    && let Some(refused) = self.no_secrets.get_mut(&scope.namespace)
+                {
+                    let was_refused = refused.is_some();
+                    match &event {
+                        Event::Refused(error) => *refused = Some(Arc::new(error.clone())),
+                        Event::Synced => *refused = None,
+                        _ => {}
+                    }
+                    watches_changed = refused.is_some() != was_refused;
+                }
                 let namespace = |object: &mut MetadataOnly| std::mem::take(&mut object.metadata.namespace);
-                let update = self
-                    .dispatch(scope, event, namespace, |index, event| index.handle_source(&scope.target, event, now));
-                allowed.into_iter().chain(update).collect()
+                self.dispatch(scope, event, namespace, |index, event| index.handle_source(kind, event, now))
+            }
+            Update::Poll => {
+                let Target::One(source) = &scope.target else { return (false, Vec::new()) };
+                self.in_each(self.within(scope), |index| index.poll(source, now))
             }
             Update::Namespace(event) => {
                 warn_of_undecodable(scope, &event);
@@ -157,23 +160,15 @@ impl Dispatcher {
                     _ => Vec::new(),
                 })
             }
-            Update::Pods(event) => {
-                let Target::Selected(selector) = &scope.target else { return (watches_changed, Vec::new()) };
+            Update::Pods { event, is_polled } => {
+                let Target::Selected(selector) = &scope.target else { return (false, Vec::new()) };
                 let own_pod = self.settings.own_pod.clone();
                 // The watch is of one namespace.
                 let namespace = |_: &mut WholePod| String::new();
                 self.dispatch(scope, event, namespace, |index, event| {
-                    index.handle_pods(selector, event, own_pod.as_ref(), now)
+                    index.handle_pods(selector, (event, is_polled), own_pod.as_ref(), now)
                 })
             }
-            Update::Rarely(why) => {
-                let Target::Selected(selector) = &scope.target else { return (watches_changed, Vec::new()) };
-                self.in_each(self.within(scope), |index| index.handle_rarely(selector, why.clone()))
-            }
-            Update::Refused(error) if self.keepers_report_refusal(scope) => {
-                self.in_each(self.within(scope), |index| index.handle_refusal(&scope.target, error.as_ref()))
-            }
-            Update::Refused(_) => Vec::new(),
         };
         let (mut follow_ups, mut is_one_empty) = (Vec::new(), false);
         for (name, changes) in touched {
@@ -217,18 +212,6 @@ impl Dispatcher {
         match &self.selected {
             Some(selected) => selected.contain(namespace),
             None => self.namespaces.include(namespace),
-        }
-    }
-
-    /// Returns whether the ConfigMonitors report the refusal of a watch. Without the right to watch all Secrets, each
-    /// Secret has its own watch. If no watch on ConfigMaps is allowed, the operator is not ready instead.
-    fn keepers_report_refusal(&self, scope: &Scope) -> bool {
-        match scope.target {
-            // Otherwise this watch is about to be closed.
-            Target::One(_) => self.no_secrets(scope.namespace.as_ref()).is_some(),
-            Target::All(kind) => kind.is_confidential() || self.one_by_one.len() > 1,
-            Target::Selected(_) => true,
-            Target::ConfigMonitors | Target::Namespaces(_) | Target::HandedOver => false,
         }
     }
 
@@ -277,7 +260,7 @@ impl Dispatcher {
 
     /// Returns why not all Secrets of a namespace can be watched.
     fn no_secrets(&self, namespace: Option<&Arc<str>>) -> Option<Arc<Error>> {
-        self.one_by_one.get(&namespace.cloned()).or(self.one_by_one.get(&None)).cloned().flatten()
+        self.no_secrets.get(&namespace.cloned()).or(self.no_secrets.get(&None)).cloned().flatten()
     }
 
     /// Creates the state if the namespace has none.
@@ -433,7 +416,7 @@ mod tests {
     }
 
     #[test]
-    fn secrets_are_watched_where_they_are_named_and_one_by_one_without_the_right_to_all() {
+    fn secrets_are_watched_where_they_are_named_and_polled_without_the_right_to_watch_all() {
         let mut dispatcher = dispatcher(Namespaces::All { excluded: Vec::new(), selector: None });
         dispatcher.monitor(Event::Applied(Ok(monitor("x", "1", "configMap"))));
         assert_eq!(dispatcher.secrets().count(), 0);
@@ -445,21 +428,18 @@ mod tests {
         );
         assert_eq!((secrets_changed, dispatcher.secrets().collect::<Vec<_>>()), (true, vec![all.clone()]));
         let cause = Cause::Forbidden("no".to_owned());
-        let error = || Action::new("list", SECRETS).failed(cause.clone());
-        assert!(dispatcher.handle(&all, Update::Refused(Some(error())), Instant::now()).0);
+        let refused = || Update::Source(Event::Refused(Action::new("list", SECRETS).failed(cause.clone())));
+        assert!(dispatcher.handle(&all, refused(), Instant::now()).0);
         let scopes: Vec<Scope> = dispatcher.secrets().collect();
         let [first, alone] = &scopes[..] else { panic!("{scopes:?}") };
         assert!(*first == all && alone.namespace.as_deref() == Some("y") && matches!(alone.target, Target::One(_)));
-        assert!(
-            !dispatcher.handle(&all, Update::Refused(Some(error())), Instant::now()).0,
-            "an equal refusal changes nothing"
-        );
+        assert!(!dispatcher.handle(&all, refused(), Instant::now()).0, "an equal refusal changes nothing");
         assert!(!dispatcher.handle(&all, Update::Source(Event::Reset), Instant::now()).0, "the list may still fail");
-        let (_, update) = dispatcher.handle(alone, Update::Refused(Some(error())), Instant::now());
+        let (_, update) = dispatcher.handle(alone, Update::Poll, Instant::now());
         assert_eq!((update.len(), update[0].shared.client.namespace()), (1, "y"));
         let (_, update) = dispatcher.handle(&all, Update::Source(Event::Synced), Instant::now());
         assert_eq!(dispatcher.secrets().collect::<Vec<_>>(), [all]);
-        assert_eq!(update.len(), 2, "the refusal is over, and the list has no such Secret");
+        assert_eq!(update.len(), 1, "the list has no such Secret");
         dispatcher.monitor(Event::Applied(Ok(monitor("y", "2", "configMap"))));
         assert_eq!(dispatcher.secrets().count(), 0, "none is named any more");
     }

@@ -8,13 +8,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::latest::{Bell, Doorbell, Latest};
-use super::watches::Target;
 use crate::kube::error::Error;
 use crate::kube::objects::MetadataOnly;
 use crate::kube::unlisted::{Difference, Unlisted};
 use crate::kube::watch::Event;
 use crate::kube::{ResourceVersion, Uid};
 use crate::monitor::ConfigMonitor;
+use crate::monitor::content::Kind;
 use crate::monitor::discover::Found;
 use crate::monitor::pod::WholePod;
 use crate::monitor::source::SourceName;
@@ -36,7 +36,7 @@ pub(crate) struct Index {
     monitors: BTreeMap<Uid, KnownMonitor>,
     sources: BTreeMap<SourceName, KnownSource>,
     unlisted_monitors: Unlisted<Uid>,
-    unlisted_sources: BTreeMap<Target, Unlisted<SourceName>>,
+    unlisted_sources: BTreeMap<Kind, Unlisted<SourceName>>,
     /// The ConfigMonitors that are new in the list in progress. Their keepers start when the list is complete, because
     /// a new ConfigMonitor may have the name of a deleted one.
     waiting: Vec<ConfigMonitor>,
@@ -186,11 +186,11 @@ impl Index {
         before.monitors.into_keys().map(Change::Stop).collect()
     }
 
-    /// Handles an event of the watch on the pods of a selector.
+    /// Handles an event of the watch on the pods of a selector, or of a poll of them.
     pub(crate) fn handle_pods(
         &mut self,
         selector: &Arc<str>,
-        event: Event<WholePod>,
+        (event, is_polled): (Event<WholePod>, bool),
         own_pod: Option<&Uid>,
         now: Instant,
     ) -> Vec<Change> {
@@ -199,6 +199,7 @@ impl Index {
         let is_news = match event {
             Event::Reset => {
                 (pods.listing, pods.listed) = (empty(&pods.listing), Some(now));
+                Arc::make_mut(&mut pods.listing).is_polled = is_polled;
                 false
             }
             Event::Listed(Ok(WholePod { pod, spec, .. })) => {
@@ -209,7 +210,7 @@ impl Index {
                 let next = empty(&pods.listing);
                 let listed = Some(std::mem::replace(&mut pods.listing, next));
                 // A watch that is refused lists again, too.
-                let was_refused = pods.listing.why_rarely.is_some() && pods.refused.take().is_some();
+                let was_refused = is_polled && pods.refused.take().is_some();
                 let is_news = pods.found != listed || pods.is_awaited || was_refused;
                 (pods.found, pods.is_awaited) = (listed, pods.relist_at.is_some());
                 is_news
@@ -226,6 +227,13 @@ impl Index {
                 }
                 false
             }
+            Event::Refused(error) => {
+                let refused = Some(Arc::new(error));
+                let is_news = pods.refused != refused;
+                pods.refused = refused;
+                is_news
+            }
+            Event::Recovered => pods.refused.take().is_some(),
             Event::Listed(Err(_)) | Event::Applied(Err(_)) => false,
         };
         let monitors = if is_news { pods.monitors.clone() } else { Vec::new() };
@@ -239,53 +247,23 @@ impl Index {
         self.notify(monitors)
     }
 
-    /// Takes why the pods of a selector are listed now and then instead of being watched, or that they are watched.
-    pub(crate) fn handle_rarely(&mut self, selector: &Arc<str>, why: Option<Arc<str>>) -> Vec<Change> {
-        let Some(pods) = self.pods.get_mut(selector).filter(|pods| pods.listing.why_rarely != why) else {
-            return Vec::new();
-        };
-        for found in pods.found.iter_mut().chain([&mut pods.listing]) {
-            Arc::make_mut(found).why_rarely.clone_from(&why);
-        }
-        let monitors = pods.monitors.clone();
-        self.notify(monitors)
-    }
-
     /// Handles the refusal of a watch on sources, or with `None` the end of the refusal.
-    pub(crate) fn handle_refusal(&mut self, target: &Target, error: Option<&Error>) -> Vec<Change> {
-        let refused = error.map(|error| Arc::new(error.clone()));
-        let mut concerned: Vec<Uid> = Vec::new();
-        match target {
-            Target::Selected(selector) => {
-                let pods = self.pods.get_mut(selector).filter(|pods| pods.refused != refused);
-                let concerned = pods.map(|pods| {
-                    pods.refused = refused;
-                    pods.monitors.clone()
-                });
-                return self.notify(concerned.unwrap_or_default());
+    fn handle_refusal(&mut self, kind: Kind, error: Option<Error>) -> Vec<Change> {
+        if kind.is_confidential() {
+            let refused = error.map(Arc::new);
+            if self.no_secrets == refused {
+                return Vec::new();
             }
-            // Named ones have watches of their own then.
-            Target::All(kind) if kind.is_confidential() && error.is_some() => {
-                if self.no_secrets == refused {
-                    return Vec::new();
-                }
-                self.no_secrets = refused;
-                return self.notify(self.discovering().collect());
-            }
-            Target::All(kind) if kind.is_confidential() && self.no_secrets.take().is_some() => {
-                concerned.extend(self.discovering());
-            }
-            _ => {}
+            self.no_secrets = refused;
+            // Those that are named are polled.
+            return self.notify(self.discovering().collect());
         }
-        let doorbell = error.map(|error| Doorbell::Refused(Box::new(error.clone())));
-        let each: Vec<&mut KnownSource> = match target {
-            Target::One(name) => self.sources.get_mut(name).into_iter().collect(),
-            _ => self.sources.iter_mut().filter(|(name, _)| target.covers(name)).map(|(_, source)| source).collect(),
-        };
-        for source in each {
+        let doorbell = error.map(|error| Doorbell::Refused(Box::new(error)));
+        let mut concerned: Vec<Uid> = Vec::new();
+        for (name, source) in self.sources.iter_mut().filter(|(name, _)| name.kind == kind) {
             if source.refused.as_ref().map(|bell| &bell.doorbell) != doorbell.as_ref() {
-                let Bell { source: name, rung, .. } = &*source.bell;
-                let refused = |doorbell| Arc::new(Bell { source: name.clone(), doorbell, rung: *rung });
+                let rung = source.bell.rung;
+                let refused = |doorbell| Arc::new(Bell { source: name.clone(), doorbell, rung });
                 source.refused = doorbell.clone().map(refused);
                 concerned.extend(source.monitors.iter().cloned());
             }
@@ -299,26 +277,32 @@ impl Index {
         discovering.map(|(uid, _)| uid.clone())
     }
 
-    pub(crate) fn handle_source(&mut self, target: &Target, event: Event<MetadataOnly>, now: Instant) -> Vec<Change> {
-        let Some(kind) = target.kind() else { return Vec::new() };
-        // The watch of a Secret that nobody names any more is about to be closed.
-        if let Target::One(name) = target
-            && !self.sources.contains_key(name)
-        {
-            return Vec::new();
-        }
+    pub(crate) fn handle_source(&mut self, kind: Kind, event: Event<MetadataOnly>, now: Instant) -> Vec<Change> {
+        let mut changes = match &event {
+            Event::Refused(error) => return self.handle_refusal(kind, Some(error.clone())),
+            Event::Recovered => return self.handle_refusal(kind, None),
+            Event::Synced if kind.is_confidential() => self.handle_refusal(kind, None),
+            _ => Vec::new(),
+        };
         let name_of = |object: &MetadataOnly| SourceName { kind, name: object.metadata.name.as_str().into() };
-        let known = || self.sources.keys().filter(|name| target.covers(name)).cloned().collect();
-        let unlisted = self.unlisted_sources.entry(target.clone()).or_default();
-        match unlisted.observe(event, known, name_of) {
+        let known = || self.sources.keys().filter(|name| name.kind == kind).cloned().collect();
+        match self.unlisted_sources.entry(kind).or_default().observe(event, known, name_of) {
             Difference::Exists(object) => {
                 let name = name_of(&object);
                 self.ring(&name, Doorbell::At(object.metadata.resource_version), now)
             }
             Difference::Deleted(object) => self.ring(&name_of(&object), Doorbell::Gone, now),
-            Difference::Complete(gone) => gone.iter().flat_map(|name| self.ring(name, Doorbell::Gone, now)).collect(),
+            Difference::Complete(gone) => {
+                changes.extend(gone.iter().flat_map(|name| self.ring(name, Doorbell::Gone, now)));
+                changes
+            }
             Difference::Nothing => Vec::new(),
         }
+    }
+
+    /// Rings for a source that nobody watches: it must be read again.
+    pub(crate) fn poll(&mut self, source: &SourceName, now: Instant) -> Vec<Change> {
+        self.ring(source, Doorbell::Silent, now)
     }
 
     /// Returns whether the ConfigMonitor was known before.
@@ -455,14 +439,14 @@ impl Index {
             if entry.monitors.is_empty() {
                 self.watches_changed |= source.kind.is_confidential();
                 self.sources.remove(source);
-                self.unlisted_sources.remove(&Target::One(source.clone()));
             }
         }
     }
 
-    /// An absence has no version: a keeper may have read the source since the last one, so each one rings.
+    /// An absence has no version, nor has a poll: a keeper may have read the source since the last one, so each one rings.
     fn ring(&mut self, source: &SourceName, doorbell: Doorbell, now: Instant) -> Vec<Change> {
-        let is_new = |entry: &&mut KnownSource| doorbell == Doorbell::Gone || entry.bell.doorbell != doorbell;
+        let has_version = matches!(doorbell, Doorbell::At(_));
+        let is_new = |entry: &&mut KnownSource| !has_version || entry.bell.doorbell != doorbell;
         let Some(entry) = self.sources.get_mut(source).filter(is_new) else { return Vec::new() };
         let is_gone = doorbell == Doorbell::Gone;
         entry.bell = Arc::new(Bell { source: entry.bell.source.clone(), doorbell, rung: Some(now) });

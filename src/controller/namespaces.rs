@@ -6,12 +6,13 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::watches::{Scope, Target, Update};
+use super::scope::{Scope, Target};
 use crate::kube::client::Client;
 use crate::kube::names::{is_dns_label, is_label_key, is_label_value};
 use crate::kube::objects::MetadataOnly;
 use crate::kube::unlisted::{Difference, Unlisted};
 use crate::kube::watch::Event;
+use crate::monitor::ConfigMonitor;
 use crate::monitor::content::Kind;
 
 /// The least time between two lists of ConfigMonitors for new namespaces: each is of the whole cluster, and ends waves.
@@ -183,12 +184,12 @@ impl Selected {
         left.into_iter().filter(|name| self.names.remove(name)).collect()
     }
 
-    pub(super) fn observe_monitors(&mut self, update: &Update) {
-        match update {
+    pub(super) fn observe_monitors(&mut self, event: &Event<ConfigMonitor>) {
+        match event {
             // A watch that is refused begins anew with a list.
-            Update::Monitor(Event::Reset) | Update::Refused(Some(_)) => self.is_listing = true,
-            Update::Monitor(Event::Synced) => self.is_listing = false,
-            _ => {}
+            Event::Reset | Event::Refused(_) => self.is_listing = true,
+            Event::Synced => self.is_listing = false,
+            Event::Listed(_) | Event::Applied(_) | Event::Deleted(_) | Event::Recovered => {}
         }
     }
 
@@ -256,7 +257,6 @@ mod tests {
         };
         let start = Instant::now();
         let at = |seconds| start + Duration::from_secs(seconds);
-        let monitors = |selected: &mut Selected, event| selected.observe_monitors(&Update::Monitor(event));
         selected.observe(Event::Reset, at(0));
         selected.observe(Event::Listed(namespace("a")), at(0));
         assert_eq!(selected.list_due(), None, "there may be more namespaces");
@@ -265,12 +265,12 @@ mod tests {
         selected.list(at(1));
         selected.observe(Event::Applied(namespace("b")), at(2));
         assert_eq!(selected.list_due(), None, "a list is under way");
-        monitors(&mut selected, Event::Reset);
+        selected.observe_monitors(&Event::Reset);
         assert_eq!(selected.list_due(), None);
-        monitors(&mut selected, Event::Synced);
+        selected.observe_monitors(&Event::Synced);
         assert_eq!(selected.list_due(), Some(at(11)));
         selected.list(at(11));
-        monitors(&mut selected, Event::Synced);
+        selected.observe_monitors(&Event::Synced);
         assert_eq!(selected.list_due(), None, "nothing is new");
         selected.observe(Event::Applied(namespace("b")), at(12));
         assert_eq!(selected.list_due(), None, "it was known");
@@ -279,7 +279,7 @@ mod tests {
         selected.observe(Event::Applied(namespace("c")), at(40));
         assert_eq!(selected.list_due(), Some(at(40)));
         let cause = Cause::Forbidden("no".to_owned());
-        selected.observe_monitors(&Update::Refused(Some(Action::new("list", NAMESPACES).failed(cause))));
+        selected.observe_monitors(&Event::Refused(Action::new("list", NAMESPACES).failed(cause)));
         assert_eq!(selected.list_due(), None, "the watch lists by itself");
         selected.observe(Event::Reset, at(50));
         assert_eq!(selected.observe(Event::Synced, at(50)), ["a".into(), "c".into()]);

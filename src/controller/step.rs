@@ -30,14 +30,14 @@ impl Step<'_> {
     pub(crate) async fn report_settled(&mut self) -> Result<(), Error> {
         let missing: Vec<SourceName> = self.memory.missing_discovered().into_iter().collect();
         let missing_keys = self.memory.missing_keys();
-        let Policy { selector, sources, surplus, unwatched, why_rarely, .. } = self.policy;
+        let Policy { selector, sources, surplus, unwatched, pods_are_polled, .. } = self.policy;
         let situation = match surplus {
             _ if !missing.is_empty() && !self.memory.awaits_pods => Situation::SourceNotFound(&missing),
             Some(first) => Situation::TooManySources(first),
             None if !unwatched.is_empty() => Situation::SecretsNotWatched(unwatched.len()),
             None => {
                 let (missing_keys, has_sources) = (missing_keys.as_deref(), !sources.is_empty());
-                Situation::Settled { selector, missing_keys, has_sources, why_rarely: why_rarely.as_deref() }
+                Situation::Settled { selector, missing_keys, has_sources, pods_are_polled: *pods_are_polled }
             }
         };
         self.update_status(&situation).await

@@ -49,6 +49,7 @@ impl<K: Ord> Unlisted<K> {
                 self.0.clear();
                 Difference::Nothing
             }
+            Event::Refused(_) | Event::Recovered => Difference::Nothing,
         }
     }
 }

@@ -42,6 +42,10 @@ pub enum Event<T> {
     Applied(Result<T, Undecodable>),
     /// The object was deleted, or is not selected any more.
     Deleted(Result<T, Undecodable>),
+    /// The right to list or to watch is missing. It is asked for again and again.
+    Refused(Error),
+    /// The watch works again after a failure, which may have been another one than a refusal.
+    Recovered,
 }
 
 enum State<T> {
@@ -65,8 +69,8 @@ struct Watch<T> {
     faults: Faults,
     /// The minimum delay after a refusal for a missing right.
     after_refusal: Duration,
-    /// Called with each refusal for a missing right, and with none once the watch works again.
-    on_refusal: Box<dyn Fn(Option<Error>) + Send>,
+    /// The pause before the next request.
+    pause: Option<Duration>,
     /// The watch's last activity. None for [`watch_from`].
     pulse: Option<Arc<Pulse>>,
 }
@@ -90,17 +94,14 @@ struct Version {
 }
 
 /// All objects of a selection and then every change. Ends when the client is stopped. Waits at least
-/// `after_refusal` after a refusal for a missing right. Calls `on_refusal` with each such refusal, and with none once
-/// the watch works again.
+/// `after_refusal` after a refusal for a missing right.
 pub fn watch<T: DeserializeOwned>(
     client: Client,
     of: Selection,
     after_refusal: Duration,
-    on_refusal: impl Fn(Option<Error>) + Send + 'static,
 ) -> impl Stream<Item = Event<T>> {
     let pulse = Some(Pulse::of(client.meter(), of.resource.plural));
-    let watch =
-        Watch { after_refusal, on_refusal: Box::new(on_refusal), pulse, ..Watch::new(client, of, State::Start) };
+    let watch = Watch { after_refusal, pulse, ..Watch::new(client, of, State::Start) };
     futures_util::stream::unfold(watch, |mut watch| async move {
         let event = watch.next_event().await?;
         Some((event, watch))
@@ -123,18 +124,26 @@ pub(crate) fn watch_from<T: DeserializeOwned>(
 impl<T: DeserializeOwned> Watch<T> {
     fn new(client: Client, of: Selection, state: State<T>) -> Self {
         let (listed, faults, after_refusal) = (Instant::now(), Faults::default(), Duration::ZERO);
-        Self { client, of, state, listed, faults, after_refusal, on_refusal: Box::new(|_| ()), pulse: None }
+        Self { client, of, state, listed, faults, after_refusal, pause: None, pulse: None }
     }
 
     /// The next event, after as many retries as that takes. None when the client is stopped.
     async fn next_event(&mut self) -> Option<Event<T>> {
         let stop = self.client.stop().clone();
         loop {
+            if let Some(pause) = self.pause.take() {
+                stop.run_until_cancelled(tokio::time::sleep(pause)).await?;
+            }
             match self.next().await? {
                 Ok(event) => return Some(event),
                 Err(error) => {
-                    let delay = self.failed(&error);
-                    stop.run_until_cancelled(tokio::time::sleep(delay)).await?;
+                    self.count_restart((&error.cause).into());
+                    let pause = self.faults.log(&error, self.client.namespace());
+                    if matches!(error.cause, Cause::Forbidden(_)) {
+                        self.pause = Some(pause.max(self.after_refusal));
+                        return Some(Event::Refused(error));
+                    }
+                    self.pause = Some(pause);
                 }
             }
         }
@@ -198,8 +207,8 @@ impl<T: DeserializeOwned> Watch<T> {
             State::Watching { lines, version, opened } => {
                 let line = if self.faults.is_failing() {
                     let Ok(line) = tokio::time::timeout_at(*opened + LIVELY, lines.next()).await else {
-                        self.recovered();
-                        return Ok(None);
+                        self.faults.log_recovery(self.of.resource.plural, self.client.namespace());
+                        return Ok(Some(Event::Recovered));
                     };
                     line
                 } else {
@@ -233,22 +242,6 @@ impl<T: DeserializeOwned> Watch<T> {
         result
     }
 
-    /// Logs a failure and reports a missing right. Returns the delay before the retry.
-    fn failed(&mut self, error: &Error) -> Duration {
-        self.count_restart((&error.cause).into());
-        let delay = self.faults.log(error, self.client.namespace());
-        if matches!(error.cause, Cause::Forbidden(_)) {
-            (self.on_refusal)(Some(error.clone()));
-            return delay.max(self.after_refusal);
-        }
-        delay
-    }
-
-    fn recovered(&mut self) {
-        (self.on_refusal)(None);
-        self.faults.log_recovery(self.of.resource.plural, self.client.namespace());
-    }
-
     fn count_restart(&self, reason: &'static str) {
         self.client.meter().watch_restarted(self.of.resource.plural, reason);
     }
@@ -280,7 +273,6 @@ mod tests {
     use futures_util::future::BoxFuture;
     use futures_util::{FutureExt, StreamExt};
     use proptest::prelude::*;
-    use std::sync::Mutex;
     use tokio_util::sync::CancellationToken;
 
     fn read_text(line: &str) -> Result<(ResourceVersion, Option<Event<MetadataOnly>>), Cause> {
@@ -334,15 +326,16 @@ mod tests {
             CancellationToken::new(),
         );
         let of = Selection { resource: SECRETS, labels: None, fields: None, metadata_only: true };
-        let (minutes, start) = (Arc::new(Mutex::new(Vec::new())), Instant::now());
-        let noted = Arc::clone(&minutes);
-        let events = watch::<MetadataOnly>(client, of, Duration::from_secs(600), move |refusal| {
-            assert!(refusal.is_some());
-            noted.lock().expect("a list").push(start.elapsed().as_secs() / 60);
+        let (mut minutes, start) = (Vec::new(), Instant::now());
+        let refused = watch::<MetadataOnly>(client, of, Duration::from_secs(600)).for_each(|event| {
+            if matches!(event, Event::Refused(_)) {
+                minutes.push(start.elapsed().as_secs() / 60);
+            }
+            std::future::ready(())
         });
-        let ended = tokio::time::timeout(Duration::from_secs(1900), events.map(drop).collect::<Vec<_>>()).await;
+        let ended = tokio::time::timeout(Duration::from_secs(1900), refused).await;
         assert!(ended.is_err(), "it goes on");
-        assert_eq!(*minutes.lock().expect("a list"), [0, 10, 20, 30]);
+        assert_eq!(minutes, [0, 10, 20, 30]);
     }
 
     #[test]

@@ -53,8 +53,8 @@ pub(crate) struct Discover {
 pub(crate) struct Found {
     /// The selector.
     pub(crate) selector: Arc<str>,
-    /// Why the pods are listed now and then, and not watched.
-    pub(crate) why_rarely: Option<Arc<str>>,
+    /// The pods are polled, and not watched.
+    pub(crate) is_polled: bool,
     /// The names of objects that are never found: the platform adds them to pods.
     excluded: Arc<BTreeSet<Arc<str>>>,
     objects: BTreeMap<SourceName, By>,
@@ -106,8 +106,7 @@ impl Found {
     }
 
     pub(crate) fn emptied(&self) -> Self {
-        let empty = Self::new(Arc::clone(&self.selector), Arc::clone(&self.excluded));
-        Self { why_rarely: self.why_rarely.clone(), ..empty }
+        Self::new(Arc::clone(&self.selector), Arc::clone(&self.excluded))
     }
 
     /// Takes a pod with this spec. Nothing is kept of the pod, so an object stays found until a list is read anew.
@@ -221,7 +220,7 @@ impl Policy {
         let watched: Vec<Source> = watched.into_iter().map(source).collect();
         self.sources.extend(watched);
         self.surplus = surplus.cloned();
-        self.why_rarely.clone_from(&found.why_rarely);
+        self.pods_are_polled = found.is_polled;
         self.unwatched = unwatched.into_iter().cloned().collect();
     }
 }

@@ -22,6 +22,9 @@ use crate::kube::{CONFIG_MAPS, SECRETS, ServerTime};
 use crate::monitor::pod::Pod;
 
 const MAX_NAMES: usize = 5;
+/// What Ready says of sources that are found late.
+const POLLED: &str = "new sources are found a minute later, because too many selectors are watched; let ConfigMonitors \
+                      share a podSelector";
 /// The message of Ready while a request waits.
 const NOT_BEGUN: &str = "a restart is requested, and has not begun";
 /// What may keep the successor of a pod that is handed over from starting.
@@ -40,8 +43,8 @@ pub enum Situation<'a> {
         missing_keys: Option<&'a str>,
         /// Whether there is a source.
         has_sources: bool,
-        /// Why new sources are found late, as text for users.
-        why_rarely: Option<&'a str>,
+        /// Whether new sources are found late.
+        pods_are_polled: bool,
     },
     /// This many discovered Secrets may not be watched.
     SecretsNotWatched(usize),
@@ -265,7 +268,7 @@ impl Situation<'_> {
     /// should do if the situation lasts.
     fn described(&self, status: &Status) -> (Reason, [Message; 3]) {
         match self {
-            Self::Settled { selector, missing_keys, has_sources, why_rarely } => {
+            Self::Settled { selector, missing_keys, has_sources, pods_are_polled } => {
                 let has_no_pods = status.pods == Some(0);
                 let (reason, advice) = match missing_keys {
                     Some(_) => (Reason::KeyNotFound, "check the keys that the spec names"),
@@ -280,7 +283,7 @@ impl Situation<'_> {
                     true => basis(status),
                     false => "no selected pod refers to an object that can be discovered".to_owned(),
                 };
-                let late = why_rarely.map(str::to_owned);
+                let late = pods_are_polled.then(|| POLLED.to_owned());
                 let ready: Vec<String> = missing_keys.into_iter().chain(no_pods).chain([basis]).chain(late).collect();
                 said(reason, ready.join("; "), NO_RESTART_PENDING, advice)
             }

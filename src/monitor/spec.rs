@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::{NonZeroU8, NonZeroU32};
-use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -135,8 +134,8 @@ pub struct Policy {
     pub(crate) surplus: Option<SourceName>,
     /// The discovered Secrets, which may not be watched: they stay as they are.
     pub(crate) unwatched: BTreeSet<SourceName>,
-    /// Why new sources are found late.
-    pub(crate) why_rarely: Option<Arc<str>>,
+    /// Whether new sources are found late.
+    pub(crate) pods_are_polled: bool,
     /// The selector of the pods.
     pub selector: Selector,
     pub(crate) quiet_period: Duration,
@@ -236,7 +235,7 @@ impl Policy {
             sources,
             discover: spec.discover.map(Discover::from),
             surplus: None,
-            why_rarely: None,
+            pods_are_polled: false,
             unwatched: BTreeSet::new(),
             selector: Selector::new(spec.pod_selector, spec.pod_selector_expressions)?,
             quiet_period: seconds(spec.quiet_period_seconds.unwrap_or(3)),
@@ -259,7 +258,7 @@ impl Policy {
     pub(crate) fn as_written(&self) -> Self {
         let named = self.sources.iter().filter(|source| source.origin == Origin::Named);
         let (sources, unwatched) = (named.cloned().collect(), BTreeSet::new());
-        Self { sources, surplus: None, unwatched, why_rarely: None, ..self.clone() }
+        Self { sources, surplus: None, unwatched, pods_are_polled: false, ..self.clone() }
     }
 
     /// Returns whether it depends on the desired replicas of the owners which pods may go.

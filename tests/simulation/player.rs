@@ -184,6 +184,7 @@ impl<'a> Player<'a> {
         let mut network = Network::new(story.seed, story.page, story.deletions);
         network.lease = story.replicas.then(Lease::default);
         (network.namespaces, network.surges) = (story.namespaces, story.surges);
+        network.only_gets_secrets = story.polled;
         let Story { owners, pace, skew, lag, nodes, min_ready, status_lag, references, .. } = *story;
         let Story { secret, optional, leads, ordered, .. } = *story;
         let of_story = Setting { ordered, ..Setting::of(owners, pace) };

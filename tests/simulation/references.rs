@@ -81,6 +81,16 @@ fn a_pod_that_is_handed_over_and_refers_to_nothing_holds_up_no_restart() {
 }
 
 #[test]
+fn a_secret_that_may_not_be_watched_is_read_again_within_a_minute() {
+    let moves = [Wait(61_000), EditContent(OTHER, 'b'), Wait(61_000)];
+    let story = Story { both: 1, secret: true, polled: true, ..story(&moves) };
+    let played = play_well(&story);
+    let edited = played.moves.iter().find(|(_, _, it)| *it == moves[1]).map(|(ms, ..)| *ms).unwrap();
+    let deleted: Vec<u64> = played.ledger.deletions.iter().map(|it| it.at.ms - edited).collect();
+    assert!(!deleted.is_empty() && deleted.iter().all(|after| *after <= 60_000 + 100), "{deleted:?}");
+}
+
+#[test]
 fn the_sources_are_read_from_the_pods_and_a_change_restarts_those_that_refer() {
     let edit = |name| EditContent(name, 'b');
     assert_eq!(deleted(&play_well(&by_owner(&[DISCOVER, Wait(200), edit(SETTINGS), Wait(5000)]))), [2, 0, 1]);

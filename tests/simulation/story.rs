@@ -226,6 +226,8 @@ pub(crate) struct Story {
     pub(crate) references: References,
     /// Whether the second ConfigMap is a Secret.
     pub(crate) secret: bool,
+    /// Whether the processes may get it, but neither list nor watch Secrets.
+    pub(crate) polled: bool,
     /// Whether the ConfigMaps may be missing.
     pub(crate) optional: bool,
     /// The most objects in a page of a list.
@@ -256,6 +258,7 @@ impl Story {
             leads: false,
             references: References::Both,
             secret: false,
+            polled: false,
             optional: false,
             page: 500,
             deletions: 4,
@@ -619,6 +622,9 @@ pub(crate) fn story(seed: u64) -> Story {
         author.story.status_lag = author.one_of(&[0, 0, 500, 4000]);
     }
     author.story.ordered = author.rng.bool();
+    // A Secret that is discovered is not polled.
+    let discovers = |it: &Move| matches!(it, Move::Spec(_, Edit::Discover(true)));
+    author.story.polled = secret && author.rng.bool() && !author.story.moves.iter().any(discovers);
     author.story
 }
 

@@ -2,9 +2,8 @@
 
 use std::time::Duration;
 
-use configmonitor_operator::controller::{Namespaces, Settings, Synced, run};
+use configmonitor_operator::controller::{Namespaces, Readiness, Settings, run};
 use serde_json::json;
-use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
@@ -61,8 +60,9 @@ async fn operator_at_rest(scenario: &Scenario) -> JoinHandle<()> {
     let client = client(&scenario.server);
     let running = tokio::spawn(async move {
         let (namespaces, elected) = (Namespaces::Named(vec!["default".into()]), CancellationToken::new());
+        let readiness = Readiness::of(&namespaces);
         elected.cancel();
-        run(client, namespaces, Settings::default(), &watch::Sender::new(Synced::default()), elected).await;
+        run(client, namespaces, Settings::default(), readiness, elected).await;
     });
     for words in [PUT, "watch configmaps", "watch configmonitors"] {
         scenario.server.arrived(words, 1).await;

@@ -24,7 +24,7 @@ pub(crate) struct Events {
 impl Events {
     pub(crate) fn of(server: &Server) -> Self {
         let of = Selection { resource: CONFIG_MAPS, labels: None, fields: None, metadata_only: true };
-        Self { events: Box::pin(watch(client(server), of, Duration::ZERO, |_| ())) }
+        Self { events: Box::pin(watch(client(server), of, Duration::ZERO)) }
     }
 
     async fn next(&mut self) -> String {
@@ -34,6 +34,8 @@ impl Events {
             Event::Synced => "synced".to_owned(),
             Event::Applied(object) => format!("applied {}", in_words(object)),
             Event::Deleted(object) => format!("deleted {}", in_words(object)),
+            Event::Refused(_) => "refused".to_owned(),
+            Event::Recovered => "recovered".to_owned(),
         }
     }
 

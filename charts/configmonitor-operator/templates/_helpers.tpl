@@ -79,7 +79,7 @@ its own: otherwise whoever sets only the tag runs another version.
   {{- with .Values.secrets.names }}
   resourceNames: {{ toJson . }}
   {{- end }}
-  verbs: ["get", "list", "watch"]
+  verbs: {{ empty .Values.secrets.names | ternary (list "get" "list" "watch") (list "get") | toJson }}
 {{- end }}
 
 {{/*

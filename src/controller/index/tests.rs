@@ -1,7 +1,7 @@
 use super::*;
 use crate::kube::error::Cause;
 use crate::kube::objects::{Metadata, Undecodable};
-use crate::kube::{Action, PODS, SECRETS};
+use crate::kube::{Action, CONFIG_MAPS, PODS, Resource, SECRETS};
 use crate::monitor::content::Kind;
 use serde_json::value::RawValue;
 
@@ -22,6 +22,10 @@ fn of_sources(name: &str, generation: i64, sources: &str) -> ConfigMonitor {
 fn config_map(name: &str, version: &str) -> MetadataOnly {
     let (namespace, resource_version) = (String::new(), version.into());
     MetadataOnly { metadata: Metadata { namespace, name: name.to_owned(), resource_version } }
+}
+
+fn no_right(resource: Resource) -> Error {
+    Action::new("list", resource).failed(Cause::Forbidden("no".to_owned()))
 }
 
 fn undecodable<T>() -> Result<T, Undecodable> {
@@ -73,7 +77,7 @@ impl Index {
     }
 
     fn config_map_changes(&mut self, event: Event<MetadataOnly>) -> Vec<String> {
-        words(self.handle_source(&Target::All(Kind::ConfigMap), event, Instant::now()))
+        words(self.handle_source(Kind::ConfigMap, event, Instant::now()))
     }
 
     /// Lists exactly these ConfigMaps, and returns the changes.
@@ -88,8 +92,8 @@ impl Index {
 
     /// Lists no pod of this selector, and returns the changes.
     fn list_pods(&mut self, selector: &Arc<str>, at: Instant) -> Vec<String> {
-        assert_eq!(self.handle_pods(selector, Event::Reset, None, at).len(), 0);
-        words(self.handle_pods(selector, Event::Synced, None, at))
+        assert_eq!(self.handle_pods(selector, (Event::Reset, false), None, at).len(), 0);
+        words(self.handle_pods(selector, (Event::Synced, false), None, at))
     }
 }
 
@@ -296,26 +300,39 @@ fn a_secret_is_not_the_config_map_of_its_name() {
         index.relist(&[("a", "5")]),
         ["notify m of generation 1, at 5 and silent", "notify other of generation 1, at 5"]
     );
-    let (target, now) = (Target::One(secret), Instant::now());
-    let error = Action::new("list", SECRETS).failed(Cause::Forbidden("no".to_owned()));
-    assert_eq!(words(index.handle_refusal(&target, Some(&error))), ["notify m of generation 1, at 5 and refused"]);
-    assert!(index.handle_refusal(&target, Some(&error)).is_empty(), "the refusal is known");
-    let list = |index: &mut Index, secrets: &[(&str, &str)]| {
-        let mut changes = words(index.handle_source(&target, Event::Reset, now));
-        for (name, version) in secrets {
-            changes.extend(words(index.handle_source(&target, Event::Listed(Ok(config_map(name, version))), now)));
-        }
-        changes.extend(words(index.handle_source(&target, Event::Synced, now)));
-        changes
-    };
-    let refused = "notify m of generation 1, at 5 and refused";
-    assert_eq!(list(&mut index, &[("a", "7")]), [refused], "the right to list is not the right to watch");
-    assert_eq!(words(index.handle_refusal(&target, None)), ["notify m of generation 1, at 5 and at 7"]);
-    assert_eq!(
-        list(&mut index, &[]),
-        ["notify m of generation 1, at 5 and gone"],
-        "the ConfigMap of the same name exists"
-    );
+    let mut of_secrets = |event| words(index.handle_source(Kind::Secret, event, Instant::now()));
+    of_secrets(Event::Reset);
+    assert_eq!(of_secrets(Event::Listed(Ok(config_map("a", "7")))), ["notify m of generation 1, at 5 and at 7"]);
+    assert!(of_secrets(Event::Synced).is_empty());
+    of_secrets(Event::Reset);
+    let gone = ["notify m of generation 1, at 5 and gone"];
+    assert_eq!(of_secrets(Event::Synced), gone, "the ConfigMap of the same name exists");
+}
+
+#[test]
+fn a_refusal_and_its_end_are_told_once() {
+    let mut index = index(&[("m", "a")]);
+    let mut changes = |event| index.config_map_changes(event);
+    assert_eq!(changes(Event::Refused(no_right(CONFIG_MAPS))), ["notify m of generation 1, refused"]);
+    assert!(changes(Event::Refused(no_right(CONFIG_MAPS))).is_empty());
+    changes(Event::Reset);
+    let shown = changes(Event::Listed(Ok(config_map("a", "7"))));
+    assert_eq!(shown, ["notify m of generation 1, refused"], "the right to list is not the right to watch");
+    assert_eq!(changes(Event::Recovered), ["notify m of generation 1, at 7"]);
+    assert!(changes(Event::Recovered).is_empty());
+}
+
+#[test]
+fn each_poll_rings() {
+    let mut index = Index::default();
+    index.handle_monitor(Event::Applied(Ok(of_sources("m", 1, r#""sources":[{"secret":{"name":"a"}}]"#))));
+    let secret = SourceName { kind: Kind::Secret, name: "a".into() };
+    let start = Instant::now();
+    let rung = |index: &Index| index.latest(&"m".into()).and_then(|latest| latest.sources[0].rung);
+    for at in [start, start + Duration::from_secs(60)] {
+        assert_eq!(words(index.poll(&secret, at)), ["notify m of generation 1, silent"]);
+        assert_eq!(rung(&index), Some(at));
+    }
 }
 
 #[test]
@@ -368,19 +385,6 @@ fn a_monitor_created_during_a_list_does_not_hide_that_a_config_map_is_deleted() 
     assert_eq!(changes, ["notify m1 of generation 1, gone", "notify m2 of generation 1, gone"]);
 }
 
-#[test]
-fn a_list_of_one_secret_says_what_it_has_shown_whatever_another_list_does_meanwhile() {
-    let mut index = Index::default();
-    index.handle_monitor(Event::Applied(Ok(of_sources("m", 1, r#""sources":[{"secret":{"name":"a"}}]"#))));
-    let (one, all) = (Target::One(index.named_secrets().next().unwrap().clone()), Target::All(Kind::Secret));
-    let mut changes = |target, event| words(index.handle_source(target, event, Instant::now()));
-    changes(&one, Event::Reset);
-    assert_eq!(changes(&one, Event::Listed(Ok(config_map("a", "5")))), ["notify m of generation 1, at 5"]);
-    // The watch on all Secrets begins a list every 10 min, and is refused.
-    changes(&all, Event::Reset);
-    assert!(changes(&one, Event::Synced).is_empty());
-}
-
 /// A pod of a ReplicaSet that refers to these ConfigMaps.
 fn referring(config_maps: &[&str]) -> Event<WholePod> {
     let from: Vec<String> =
@@ -408,7 +412,7 @@ fn what_pods_refer_to_rings_the_monitors_that_select_them_once_the_pods_are_list
     }
     assert_eq!((index.take_watches_changed(), index.selectors().collect::<Vec<_>>()), (true, vec![&selector]));
     let mut pods = |event| {
-        let changes = words(index.handle_pods(&selector, event, None, Instant::now()));
+        let changes = words(index.handle_pods(&selector, (event, false), None, Instant::now()));
         (changes.len(), changes.first().cloned())
     };
     let listed = |event| match event {
@@ -444,18 +448,18 @@ fn pods_are_listed_anew_some_time_after_a_discovered_source_is_gone() {
     let (selector, seconds): (Arc<str>, _) = ("app=web".into(), |seconds| start + Duration::from_secs(seconds));
     index.handle_monitor(Event::Applied(Ok(discovering("m", 1))));
     index.list_pods(&selector, start);
-    index.handle_pods(&selector, referring(&["b"]), None, start);
+    index.handle_pods(&selector, (referring(&["b"]), false), None, start);
     let gone = |name: &str| Event::Deleted(Ok(config_map(name, "5")));
-    index.handle_source(&Target::All(Kind::ConfigMap), gone("a"), seconds(1));
+    index.handle_source(Kind::ConfigMap, gone("a"), seconds(1));
     assert_eq!(index.relist_due(), None, "it is named");
     for (at, due) in [(2, 10), (30, 31)] {
-        index.handle_source(&Target::All(Kind::ConfigMap), gone("b"), seconds(at));
+        index.handle_source(Kind::ConfigMap, gone("b"), seconds(at));
         assert_eq!(index.relist_due(), Some(seconds(due)));
         let awaits = |index: &Index| index.latest(&"m".into()).is_some_and(|latest| latest.awaits_pods);
         assert_eq!((awaits(&index), index.begin_relists(seconds(due - 1)).len()), (true, 0));
         assert_eq!(index.begin_relists(seconds(due)), [Arc::clone(&selector)]);
         assert_eq!((index.list_pods(&selector, seconds(due)).len(), awaits(&index)), (1, false));
-        index.handle_pods(&selector, referring(&["b"]), None, seconds(due));
+        index.handle_pods(&selector, (referring(&["b"]), false), None, seconds(due));
     }
 }
 
@@ -470,8 +474,8 @@ fn pods_are_listed_anew_once_a_pod_is_gone_if_its_sources_take_all_places() {
         let names: Vec<String> = (0..count).map(|number| format!("n{number}")).collect();
         let pod = referring(&names.iter().map(|name| &**name).collect::<Vec<_>>());
         let Event::Applied(Ok(gone)) = pod.clone() else { panic!("another event") };
-        index.handle_pods(&selector, pod, None, start);
-        index.handle_pods(&selector, Event::Deleted(Ok(gone)), None, start);
+        index.handle_pods(&selector, (pod, false), None, start);
+        index.handle_pods(&selector, (Event::Deleted(Ok(gone)), false), None, start);
         assert_eq!(index.relist_due(), due, "{count} sources");
     }
 }
@@ -480,41 +484,47 @@ fn pods_are_listed_anew_once_a_pod_is_gone_if_its_sources_take_all_places() {
 fn a_right_on_pods_or_secrets_that_is_missing_is_told_to_those_that_discover() {
     let mut index = index(&[("other", "a")]);
     index.handle_monitor(Event::Applied(Ok(discovering("m", 1))));
-    let error = Action::new("list", SECRETS).failed(Cause::Forbidden("no".to_owned()));
-    for target in [Target::Selected("app=web".into()), Target::All(Kind::Secret)] {
-        assert_eq!(words(index.handle_refusal(&target, Some(&error))).len(), 1, "{target:?}");
-        assert_eq!(words(index.handle_refusal(&target, Some(&error))).len(), 0, "{target:?}");
-        let told = |latest: Latest| (latest.found.is_some_and(|found| found.is_err()), latest.no_secrets.is_some());
-        let expected = if target == Target::All(Kind::Secret) { (false, true) } else { (true, false) };
-        assert_eq!(index.latest(&"m".into()).map(told), Some(expected));
-        assert_eq!(index.latest(&"other".into()).map(told), Some((false, false)));
-        assert_eq!(words(index.handle_refusal(&target, None)).len(), 1, "{target:?}");
+    let selector: Arc<str> = "app=web".into();
+    let of_pods = |index: &mut Index, event| words(index.handle_pods(&selector, (event, false), None, Instant::now()));
+    let of_secrets = |index: &mut Index, event| words(index.handle_source(Kind::Secret, event, Instant::now()));
+    let told = |index: &Index, name: &str| {
+        let latest = index.latest(&name.into()).unwrap();
+        (latest.found.is_some_and(|found| found.is_err()), latest.no_secrets.is_some())
+    };
+    for (expected, times) in [((true, false), 1), ((true, false), 0)] {
+        assert_eq!(of_pods(&mut index, Event::Refused(no_right(PODS))).len(), times);
+        assert_eq!((told(&index, "m"), told(&index, "other")), (expected, (false, false)));
     }
+    assert_eq!(of_pods(&mut index, Event::Recovered).len(), 1);
+    for times in [1, 0] {
+        assert_eq!(of_secrets(&mut index, Event::Refused(no_right(SECRETS))).len(), times);
+        assert_eq!((told(&index, "m"), told(&index, "other")), ((false, true), (false, false)));
+    }
+    assert_eq!(of_secrets(&mut index, Event::Recovered).len(), 1);
 }
 
 #[test]
-fn what_is_listed_now_and_then_says_so_and_a_list_ends_a_refusal() {
+fn what_is_polled_says_so_and_a_poll_ends_a_refusal() {
     let mut index = Index::default();
     let selector: Arc<str> = "app=web".into();
     index.handle_monitor(Event::Applied(Ok(discovering("m", 1))));
-    let list = |index: &mut Index| index.list_pods(&selector, Instant::now()).len();
     let told = |index: &Index| {
         let found = index.latest(&"m".into()).and_then(|latest| latest.found);
-        found.map(|found| {
-            found.map_err(|_| ()).and_then(|found| found.why_rarely.as_deref().map(str::to_owned).ok_or(()))
-        })
+        found.map(|found| found.map(|found| found.is_polled).map_err(|_| ()))
     };
-    let error = || Action::new("list", PODS).failed(Cause::Forbidden("no".to_owned()));
-    let refuse =
-        |index: &mut Index| index.handle_refusal(&Target::Selected(Arc::clone(&selector)), Some(&error())).len();
-    index.handle_rarely(&selector, Some("too many".into()));
-    assert_eq!((refuse(&mut index), told(&index)), (1, Some(Err(()))), "before the first list");
-    assert_eq!((list(&mut index), told(&index)), (1, Some(Ok("too many".to_owned()))));
-    assert_eq!((list(&mut index), told(&index)), (0, Some(Ok("too many".to_owned()))), "nothing is new");
-    refuse(&mut index);
-    assert_eq!((told(&index), list(&mut index), told(&index)), (Some(Err(())), 1, Some(Ok("too many".to_owned()))));
-    assert_eq!(index.handle_rarely(&selector, None).len(), 1);
-    refuse(&mut index);
-    assert_eq!((list(&mut index), told(&index)), (0, Some(Err(()))), "the watch is refused, and not its list");
-    assert_eq!(index.handle_rarely(&selector, None).len(), 0);
+    let mut take = |event, is_polled| {
+        let changes = index.handle_pods(&selector, (event, is_polled), None, Instant::now());
+        (changes.len(), told(&index))
+    };
+    for (is_polled, listed) in [(true, Ok(true)), (false, Err(()))] {
+        take(Event::Reset, is_polled);
+        assert_eq!(take(Event::Refused(no_right(PODS)), is_polled), (1, Some(Err(()))));
+        take(Event::Reset, is_polled);
+        assert_eq!(take(Event::Synced, is_polled), (1, Some(listed)));
+    }
+    assert_eq!(take(Event::Recovered, false), (1, Some(Ok(false))), "the watch was refused, and not its list");
+    for changes in [1, 0] {
+        take(Event::Reset, true);
+        assert_eq!(take(Event::Synced, true), (changes, Some(Ok(true))));
+    }
 }

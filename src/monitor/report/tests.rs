@@ -33,7 +33,7 @@ fn server(second: i64) -> ServerTime {
 }
 
 fn settled(missing_keys: Option<&'static str>) -> Situation<'static> {
-    Situation::Settled { selector: &SELECTOR, missing_keys, has_sources: true, why_rarely: None }
+    Situation::Settled { selector: &SELECTOR, missing_keys, has_sources: true, pods_are_polled: false }
 }
 
 /// The reason and the messages of Ready, Reconciling and Stalled.

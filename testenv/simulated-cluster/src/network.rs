@@ -149,6 +149,8 @@ pub struct Network {
     pub namespaces: Served,
     /// Whether the processes hand pods over.
     pub surges: bool,
+    /// Whether the processes may get Secrets, but neither list nor watch them.
+    pub only_gets_secrets: bool,
     /// The most objects in a page of a list.
     pub page: usize,
     /// The most deletions that a process sends at a time.
@@ -258,6 +260,7 @@ impl Network {
             served: [Vec::new(), Vec::new()],
             namespaces: Served::One,
             surges: false,
+            only_gets_secrets: false,
             page,
             deletions,
             trace: Vec::new(),

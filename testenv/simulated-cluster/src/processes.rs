@@ -3,10 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use configmonitor_operator::controller::{self, Namespaces, Settings, Synced};
+use configmonitor_operator::controller::{self, Namespaces, Readiness, Settings};
 use configmonitor_operator::kube::client::Client;
 use configmonitor_operator::metrics::Metrics;
-use tokio::sync::watch;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
@@ -52,11 +51,10 @@ pub fn start(cluster: &Arc<Cluster>, process: Process) {
         Served::All => Namespaces::All { excluded: Vec::new(), selector: None },
         Served::Labelled => Namespaces::All { excluded: Vec::new(), selector: Some(LABEL.parse().unwrap()) },
     };
-    let surges = state.network.surges;
+    let (surges, readiness) = (state.network.surges, Readiness::of(&namespaces));
     let task = tokio::spawn(async move {
-        let synced = watch::channel(Synced::default()).0;
         let settings = Settings { own_pod: Some(OWN_POD.into()), surges, metrics, ..Settings::default() };
-        controller::run(client, namespaces, settings, &synced, elected).await;
+        controller::run(client, namespaces, settings, readiness, elected).await;
     });
     state.network.running[process as usize] = Some(Running { life, task: task.abort_handle(), stop });
 }
