@@ -15,10 +15,11 @@ use tracing::{Instrument, debug, error, info, warn};
 use super::clock::timer_now;
 use super::context::Context;
 use super::latest::Latest;
+use super::limits::Turn;
 use super::memory::Memory;
 use super::reconcile::Reconciler;
 use super::requeue::Requeue;
-use super::scheduling::Scheduling;
+use super::scheduling::{Held, Scheduling, Woken};
 use crate::kube::backoff::Backoff;
 use crate::kube::error::{Cause, Error};
 use crate::kube::faults::Faults;
@@ -34,7 +35,7 @@ pub(crate) struct Keeper {
 
 /// What a keeper does after a step.
 enum Next {
-    Work,
+    Work(Option<Turn>),
     /// Wait for another value, and for nothing else.
     Sleep,
     End,
@@ -53,8 +54,8 @@ impl Keeper {
         if !Box::pin(self.elected()).await {
             return;
         }
-        while Box::pin(self.queue()).await {
-            let goes_on = AssertUnwindSafe(Box::pin(self.work())).catch_unwind().await.ok();
+        while let Some(held) = Box::pin(self.queue(None)).await {
+            let goes_on = AssertUnwindSafe(Box::pin(self.work(held))).catch_unwind().await.ok();
             match goes_on {
                 Some(true) => _ = self.scheduling.rung().await,
                 Some(false) => return,
@@ -89,21 +90,17 @@ impl Keeper {
         }
     }
 
-    /// Waits for a slot. Returns false once the keeper is to end, which it learns only then: thousands may wait. A keeper with
-    /// a turn needs no slot: keepers that share an owner wait for it.
-    async fn queue(&mut self) -> bool {
-        self.scheduling.register_interest(&self.reconciler.context.shared);
-        let has_turn = self.scheduling.turn.is_some();
-        (has_turn || self.scheduling.acquire_slot(&self.reconciler.context).await) && !self.scheduling.is_stopped()
+    async fn queue(&self, turn: Option<Turn>) -> Option<Held> {
+        self.scheduling.queue(&self.reconciler.context.shared, turn).await
     }
 
     /// Makes steps until the keeper may sleep. Returns false once it is to end.
-    async fn work(&mut self) -> bool {
+    async fn work(&mut self, held: Held) -> bool {
         let (stopped, shared) = (self.scheduling.stopped(), Arc::clone(&self.reconciler.context.shared));
         let stop = shared.client.stop().child_token();
         self.reconciler.context.client = shared.client.with_stop(stop.clone());
         let goes_on = {
-            let mut steps = Box::pin(self.steps());
+            let mut steps = Box::pin(self.steps(held));
             tokio::select! {
                 biased;
                 // Requests in flight are finished.
@@ -118,25 +115,24 @@ impl Keeper {
         goes_on
     }
 
-    async fn steps(&mut self) -> bool {
+    async fn steps(&mut self, mut held: Held) -> bool {
         loop {
             let span = self.reconciler.context.span();
-            let requeue = Box::pin(self.step()).instrument(span).await;
-            self.scheduling.slot = None;
-            self.scheduling.drop_interest();
-            match self.wait(requeue).await {
-                Next::Work => {}
+            let requeue = Box::pin(self.step(held)).instrument(span).await;
+            let turn = match self.wait(requeue).await {
+                Next::Work(turn) => turn,
                 Next::Sleep => return true,
                 Next::End => return false,
-            }
-            if !Box::pin(self.queue()).await {
-                return false;
+            };
+            match Box::pin(self.queue(turn)).await {
+                Some(next) => held = next,
+                None => return false,
             }
         }
     }
 
-    async fn step(&mut self) -> Requeue {
-        let reconciled = self.reconciler.reconcile(&mut self.scheduling).await;
+    async fn step(&mut self, held: Held) -> Requeue {
+        let reconciled = self.reconciler.reconcile(&mut self.scheduling, held).await;
         let requeue = match reconciled {
             Ok(requeue) => {
                 if matches!(requeue, Requeue::At(_)) && self.faults.recovered() {
@@ -146,7 +142,6 @@ impl Keeper {
             }
             Err(error) if error.cause == Cause::Stopped => Requeue::Never,
             Err(error) => {
-                self.scheduling.end_turn();
                 let backoff = self.handle_failure(&error).await;
                 Requeue::At(Some(timer_now() + backoff))
             }
@@ -176,7 +171,7 @@ impl Keeper {
     async fn wait(&mut self, requeue: Requeue) -> Next {
         let (until, owners) = match requeue {
             _ if self.scheduling.is_stopped() => return Next::End,
-            Requeue::Now => return Next::Work,
+            Requeue::Now => return Next::Work(None),
             Requeue::At(None) if !self.reconciler.listens_to_pods() => return Next::Sleep,
             Requeue::At(until) => (until, None),
             Requeue::Later(until) => (Some(until), None),
@@ -191,13 +186,16 @@ impl Keeper {
             }
         };
         let (generation, shared) = (self.reconciler.generation(), Arc::clone(&self.reconciler.context.shared));
-        let goes_on = tokio::select! {
+        tokio::select! {
             biased;
-            goes_on = self.scheduling.changed(&shared, owners, generation) => goes_on,
-            () = timer => true,
-            () = self.reconciler.worth_a_step(), if reads_pods => true,
-        };
-        if goes_on { Next::Work } else { Next::End }
+            woken = self.scheduling.changed(&shared, owners, generation) => match woken {
+                Woken::Rung => Next::Work(None),
+                Woken::Turn(turn) => Next::Work(Some(turn)),
+                Woken::Stopped => Next::End,
+            },
+            () = timer => Next::Work(None),
+            () = self.reconciler.worth_a_step(), if reads_pods => Next::Work(None),
+        }
     }
 }
 

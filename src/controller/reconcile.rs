@@ -14,7 +14,7 @@ use super::memory::Memory;
 use super::recount::Recount;
 use super::requeue::Requeue;
 use super::restart::{self, Restarts};
-use super::scheduling::Scheduling;
+use super::scheduling::{Held, Scheduling};
 use super::step::{Step, quiet_period};
 use crate::kube::ResourceVersion;
 use crate::kube::error::Error;
@@ -46,25 +46,25 @@ impl Reconciler {
     }
 
     /// Makes one step: looks, decides and acts.
-    pub(crate) async fn reconcile(&mut self, scheduling: &mut Scheduling) -> Result<Requeue, Error> {
+    pub(crate) async fn reconcile(&mut self, scheduling: &mut Scheduling, held: Held) -> Result<Requeue, Error> {
+        let requeue = self.step(scheduling, held).await;
+        self.restarts.end_step(requeue.as_ref().is_ok_and(|requeue| *requeue != Requeue::Now));
+        requeue
+    }
+
+    async fn step(&mut self, scheduling: &mut Scheduling, held: Held) -> Result<Requeue, Error> {
         let latest = scheduling.latest();
-        let Some(record) = self.memory.record(&self.context, &latest).await? else {
-            self.restarts.hold();
-            return Ok(Requeue::missing());
-        };
+        let Some(record) = self.memory.record(&self.context, &latest).await? else { return Ok(Requeue::missing()) };
         let (policy, mut status) = (Policy::of(record.spec.as_deref()), record.status.clone());
         match policy {
             Ok(mut policy) => {
                 if !self.discover(&mut policy, &status, &latest)? {
-                    scheduling.end_turn();
                     return Ok(Requeue::At(None));
                 }
-                self.reconcile_spec(&policy, status, &latest, scheduling).await
+                self.reconcile_spec(&policy, status, &latest, (scheduling, held)).await
             }
             Err(text) => {
-                scheduling.end_turn();
                 self.restarts.record_deletions(&mut status);
-                self.restarts.hold();
                 self.memory.forget_readings();
                 self.memory.update_status(&self.context, status, &Situation::InvalidSpec(&text)).await?;
                 Ok(Requeue::At(None))
@@ -83,15 +83,11 @@ impl Reconciler {
             // The keeper may have read another selector than the index.
             Some(Ok(found)) if *found.selector == policy.selector.to_query() => {
                 policy.discover(found, known, latest.no_secrets.is_none());
-                return Ok(true);
+                Ok(true)
             }
-            Some(Ok(_)) | None => self.restarts.hold(),
-            Some(Err(error)) => {
-                self.restarts.hold();
-                return Err((**error).clone());
-            }
+            Some(Ok(_)) | None => Ok(false),
+            Some(Err(error)) => Err((**error).clone()),
         }
-        Ok(false)
     }
 
     async fn reconcile_spec(
@@ -99,17 +95,16 @@ impl Reconciler {
         policy: &Policy,
         mut status: Status,
         latest: &Latest,
-        scheduling: &mut Scheduling,
+        (scheduling, mut held): (&Scheduling, Held),
     ) -> Result<Requeue, Error> {
         let look = self.memory.look(&self.context, policy, latest).await?;
+        held.interest = Box::default();
         let now = timer_now();
         let read_at = self.memory.read_at().unwrap_or(now);
         let moment = Moment { read_at, now, server_now: self.context.client.server_now() };
         let (observed, finding) = match observe(policy, &status, &look, moment) {
             Ok(observed) => observed,
             Err(unknown) => {
-                scheduling.end_turn();
-                self.restarts.hold();
                 let text = unknown.to_string();
                 self.memory.update_status(&self.context, status, &Situation::InvalidStatus(&text)).await?;
                 return Ok(Requeue::At(None));
@@ -129,7 +124,7 @@ impl Reconciler {
         let quiet_until = quiet_until(policy, &status, &look, moment).filter(|until| *until > now);
         let counted = self.memory.status().and_then(|status| status.pods);
         let (context, memory) = (&self.context, &mut self.memory);
-        let step = Step { context, memory, scheduling, policy, status };
+        let step = Step { context, memory, scheduling, held, policy, status };
         let decide = |status: &Status| decide(policy, status, &look, request.as_ref(), moment);
         let mut requeue = act(step, &mut self.restarts, &self.recount, &decide).await;
         if let Some(status) = self.memory.status() {
@@ -212,7 +207,6 @@ async fn act(
     recount: &Recount,
     decide: &impl Fn(&Status) -> Decision,
 ) -> Result<Requeue, Error> {
-    step.scheduling.drop_interest();
     let (policy, now) = (step.policy, timer_now());
     let decision = decide(&step.status);
     if decision != Decision::Resume {
@@ -224,14 +218,10 @@ async fn act(
             Box::pin(act(step, restarts, recount, decide)).await
         }
         Decision::Read => {
-            step.scheduling.end_turn();
             step.memory.require_read_from(now);
             Ok(Requeue::Now)
         }
-        Decision::Settled => {
-            restarts.hold();
-            settle(step, recount).await
-        }
+        Decision::Settled => settle(step, recount).await,
         Decision::Missing(sources) => wait(step, restarts, &Situation::SourceNotFound(&sources), None).await,
         Decision::Suspended { requested } => wait(step, restarts, &Situation::Suspended { requested }, None).await,
         Decision::Quiet(until) => wait(step, restarts, &quiet_period(policy), Some(until)).await,
@@ -248,7 +238,6 @@ async fn act(
 
 /// Counts the selected pods if a count is due, writes the status if it has changed, and waits.
 async fn settle(mut step: Step<'_>, recount: &Recount) -> Result<Requeue, Error> {
-    step.scheduling.end_turn();
     let now = timer_now();
     if recount.is_due(step.status.pods, now) {
         // The baseline must not wait for a list, which may take long, or fail.
@@ -268,8 +257,6 @@ async fn wait(
     situation: &Situation<'_>,
     until: Option<Instant>,
 ) -> Result<Requeue, Error> {
-    step.scheduling.end_turn();
-    restarts.hold();
     let listed = restarts.take_list(&mut step).await;
     // A change is recorded even if the pods cannot be listed now.
     if listed.is_ok() || !step.memory.has_recorded(&step.status) {

@@ -1,9 +1,7 @@
-//! When a keeper may work: the channel that wakes it, and what it holds while it works, which is a slot, its interest
-//! in shared GETs, and its turn with the owners of its pods.
+//! When a keeper may work: the channel that wakes it, and what it holds while it makes a step.
 
 use tokio::sync::watch::{self, error::RecvError};
 
-use super::context::Context;
 use super::latest::Latest;
 use super::limits::{Owners, Slot, Turn};
 use super::shared::{Shared, SourceInterest};
@@ -12,15 +10,28 @@ pub(crate) struct Scheduling {
     latest: watch::Receiver<Latest>,
     /// The generation in the value that the step has seen. After a restore from backup it is not that of the record.
     seen_generation: i64,
-    /// The keeper's interest in its sources, from the moment it wakes until it has read them.
-    interest: Box<[SourceInterest]>,
+}
+
+/// What a keeper holds during a step. All ends with the step.
+pub(crate) struct Held {
+    /// Since the keeper woke, so that a GET by another keeper also serves this one while it waits for a slot, and until it
+    /// has read its sources.
+    pub(crate) interest: Box<[SourceInterest]>,
     pub(crate) turn: Option<Turn>,
+    /// None also while it has a turn: keepers that share an owner wait for that.
     pub(crate) slot: Option<Slot>,
+}
+
+/// Why a keeper goes on after a wait.
+pub(crate) enum Woken {
+    Rung,
+    Turn(Turn),
+    Stopped,
 }
 
 impl Scheduling {
     pub(crate) fn new(latest: watch::Receiver<Latest>) -> Self {
-        Self { latest, seen_generation: 0, interest: Box::default(), turn: None, slot: None }
+        Self { latest, seen_generation: 0 }
     }
 
     /// Marks the value as seen.
@@ -30,25 +41,26 @@ impl Scheduling {
         latest
     }
 
-    /// Ends the turn, and waits for another value, or for a turn with these owners: until then, only an edit of the spec
-    /// counts, of another generation than the one read. Returns false once the keeper is to end.
-    pub(crate) async fn changed(&mut self, shared: &Shared, owners: Option<Owners>, read: i64) -> bool {
-        let Some(owners) = owners else { return self.rung().await.is_ok() && !self.is_stopped() };
-        // Its own turn would block the new one.
-        self.turn = None;
-        let seen = self.seen_generation;
-        let is_edited = |latest: &Latest| latest.is_stopped || ![seen, read].contains(&latest.generation);
-        self.turn = tokio::select! {
-            biased;
-            turn = Box::pin(shared.namespace_limits.turns.take(owners)) => Some(turn),
-            edited = self.latest.wait_for(is_edited) => return edited.is_ok_and(|latest| !latest.is_stopped),
+    /// Waits for another value, or for a turn with these owners: until then, only an edit of the spec counts, of another
+    /// generation than the one read.
+    pub(crate) async fn changed(&mut self, shared: &Shared, owners: Option<Owners>, read: i64) -> Woken {
+        let is_rung = match owners {
+            None => self.rung().await.is_ok() && !self.is_stopped(),
+            Some(owners) => {
+                let seen = self.seen_generation;
+                let is_edited = |latest: &Latest| latest.is_stopped || ![seen, read].contains(&latest.generation);
+                tokio::select! {
+                    biased;
+                    turn = Box::pin(shared.namespace_limits.turns.take(owners)) => return Woken::Turn(turn),
+                    edited = self.latest.wait_for(is_edited) => edited.is_ok_and(|latest| !latest.is_stopped),
+                }
+            }
         };
-        true
+        if is_rung { Woken::Rung } else { Woken::Stopped }
     }
 
-    /// Ends the turn, and waits for another value.
+    /// Waits for another value.
     pub(crate) fn rung(&mut self) -> impl Future<Output = Result<(), RecvError>> {
-        self.turn = None;
         self.latest.changed()
     }
 
@@ -68,28 +80,26 @@ impl Scheduling {
         self.latest.clone()
     }
 
-    /// Registers interest in the keeper's sources, so that a GET by another keeper also serves this one while it waits
-    /// for a slot.
-    pub(crate) fn register_interest(&mut self, shared: &Shared) {
-        let latest = self.latest.borrow();
-        self.interest = latest.sources.iter().map(|bell| shared.sources.interest(&bell.source)).collect();
+    /// Waits for a slot, unless there is a turn. Returns `None` once the keeper is to end, which it learns only then:
+    /// thousands may wait.
+    pub(crate) async fn queue(&self, shared: &Shared, turn: Option<Turn>) -> Option<Held> {
+        let interest =
+            |latest: &Latest| latest.sources.iter().map(|bell| shared.sources.interest(&bell.source)).collect();
+        let interest = interest(&self.latest.borrow());
+        let slot = match turn {
+            Some(_) => None,
+            None => Some(shared.limits.acquire_slot(&shared.namespace_limits).await?),
+        };
+        (!self.is_stopped()).then(|| Held { interest, turn, slot })
     }
+}
 
-    pub(crate) fn drop_interest(&mut self) {
-        self.interest = Box::default();
-    }
-
-    /// Releases the slot, queues for another one, and waits for it. Returns false when the operator stops. Queueing
-    /// again before Events and watches lets other restarts delete their pods first.
-    pub(crate) async fn acquire_slot(&mut self, context: &Context) -> bool {
+impl Held {
+    /// Releases the slot, queues for another one, and waits for it. Queueing again before Events and watches lets other
+    /// restarts delete their pods first.
+    pub(crate) async fn queue_again(&mut self, shared: &Shared) {
         self.slot = None;
-        let Shared { limits, namespace_limits, .. } = &*context.shared;
-        self.slot = limits.acquire_slot(namespace_limits).await;
-        self.slot.is_some()
-    }
-
-    pub(crate) fn end_turn(&mut self) {
-        self.turn = None;
+        self.slot = shared.limits.acquire_slot(&shared.namespace_limits).await;
     }
 
     /// Returns whether this keeper has a turn with these owners, and takes one if it is free. `turns_ended` is the
@@ -142,7 +152,8 @@ mod tests {
             scheduling.latest();
             sender.send_replace(of(now));
             let changed = scheduling.changed(&shared, Some(owners.clone()), read);
-            assert_eq!(unconstrained(changed).now_or_never().is_some(), is_woken, "{seen} {read} {now}");
+            let woken = unconstrained(changed).now_or_never().map(|woken| matches!(woken, Woken::Rung));
+            assert_eq!(woken, is_woken.then_some(true), "{seen} {read} {now}");
         }
     }
 }

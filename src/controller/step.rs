@@ -3,7 +3,7 @@
 use super::context::Context;
 use super::memory::{Confirmation, Confirmed, Memory};
 use super::requeue::Requeue;
-use super::scheduling::Scheduling;
+use super::scheduling::{Held, Scheduling};
 use crate::kube::error::Error;
 use crate::monitor::report::Situation;
 use crate::monitor::source::SourceName;
@@ -13,7 +13,8 @@ use crate::monitor::status::Status;
 pub(crate) struct Step<'a> {
     pub(crate) context: &'a Context,
     pub(crate) memory: &'a mut Memory,
-    pub(crate) scheduling: &'a mut Scheduling,
+    pub(crate) scheduling: &'a Scheduling,
+    pub(crate) held: Held,
     pub(crate) policy: &'a Policy,
     /// The status as the step will write it.
     pub(crate) status: Status,

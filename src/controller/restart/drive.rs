@@ -36,12 +36,23 @@ pub(super) struct Drive<'a, 'b> {
 impl Drive<'_, '_> {
     /// Does what the restart asks for until it waits.
     pub(super) async fn run(mut self) -> Result<Requeue, Error> {
+        let requeue = self.drive().await;
+        self.step.held.turn = None;
+        requeue
+    }
+
+    async fn drive(&mut self) -> Result<Requeue, Error> {
         let (context, policy) = (self.step.context, self.step.policy);
         loop {
-            let news = match self.watched.machine.next(now(&context.client)) {
+            let next = self.watched.machine.next(now(&context.client));
+            if matches!(next, Do::Listen(_) | Do::Write(_) | Do::Complete(_)) {
+                // The pass is over.
+                self.step.held.turn = None;
+            }
+            let news = match next {
                 Do::TakeTurn { owners, is_listed } => {
                     let since = self.watched.turns_ended().filter(|_| is_listed);
-                    if !self.step.scheduling.try_turn(&context.shared, &owners, since) {
+                    if !self.step.held.try_turn(&context.shared, &owners, since) {
                         return self.wait_for_turn(owners).await;
                     }
                     News::Turn(owners)
@@ -77,21 +88,14 @@ impl Drive<'_, '_> {
                 Do::Confirm => match self.step.confirm().await? {
                     Confirmation::Confirmed(confirmed) => News::Confirmed(confirmed),
                     Confirmation::Changed => return Ok(Requeue::Now),
-                    Confirmation::Gone => {
-                        self.watched.hold();
-                        return Ok(Requeue::missing());
-                    }
+                    Confirmation::Gone => return Ok(Requeue::missing()),
                 },
                 Do::Remove(wave, confirmed) => {
                     self.remove(wave, confirmed).await;
                     continue;
                 }
-                Do::Listen(is_wanted) => {
-                    self.step.scheduling.end_turn();
-                    self.watched.listen(is_wanted, context, policy.selector.to_query())
-                }
+                Do::Listen(is_wanted) => self.watched.listen(is_wanted, context, policy.selector.to_query()),
                 Do::Write(report) => {
-                    self.step.scheduling.end_turn();
                     self.write(report).await?;
                     News::Written
                 }
@@ -106,7 +110,7 @@ impl Drive<'_, '_> {
     }
 
     /// Lets a restart that has not begun wait for a turn with these owners.
-    async fn wait_for_turn(self, owners: Owners) -> Result<Requeue, Error> {
+    async fn wait_for_turn(&mut self, owners: Owners) -> Result<Requeue, Error> {
         if !self.watched.machine.is_intended() {
             self.step.update_status(&Situation::WaitingForOtherRestart).await?;
         }
@@ -144,15 +148,15 @@ impl Drive<'_, '_> {
         let is_whole = wave::send(self.step, wave, (restart, *listed_at), confirmed, hear).await;
         machine.heard(News::WaveOver { is_whole }, now(&context.client));
         let has_deleted = machine.deleted() > before;
-        self.step.scheduling.end_turn();
+        self.step.held.turn = None;
         self.log_refusal();
         if has_deleted {
-            self.step.scheduling.acquire_slot(context).await;
+            self.step.held.queue_again(&context.shared).await;
         }
     }
 
     /// Completes a restart whose canary has failed if somebody else has replaced all other pods.
-    pub(super) async fn complete_if_over(mut self) -> Result<Option<Requeue>, Error> {
+    pub(super) async fn complete_if_over(&mut self) -> Result<Option<Requeue>, Error> {
         if !self.watched.machine.may_be_over() {
             return Ok(None);
         }
@@ -218,8 +222,7 @@ impl Drive<'_, '_> {
         Ok(())
     }
 
-    async fn complete(mut self, over: Over) -> Result<Requeue, Error> {
-        self.step.scheduling.end_turn();
+    async fn complete(&mut self, over: Over) -> Result<Requeue, Error> {
         self.record_success();
         let Self { step, watched, .. } = self;
         let now = step.context.client.server_now();

@@ -50,6 +50,8 @@ pub(crate) struct Restarts {
     lists: Lists,
     /// When the pods of a restart whose canary has failed are listed again.
     recheck_at: Option<Instant>,
+    /// The step has carried the restart on, or has begun it.
+    is_driven: bool,
 }
 
 impl Restarts {
@@ -76,7 +78,9 @@ impl Restarts {
     /// Drops the restart under way once it is over, and the lists once nothing is pending. Both are kept until then: a plan made
     /// anew after the API server has forgotten a list goes by creation times, and might have pods that this restart created.
     pub(crate) fn forget(&mut self, status: &Status) {
-        self.watched.take_if(|_| status.begun().is_none());
+        if status.begun().is_none() {
+            (self.watched, self.recheck_at) = (None, None);
+        }
         if status.restart.is_none() {
             self.lists = Lists::default();
         }
@@ -94,12 +98,11 @@ impl Restarts {
         }
     }
 
-    /// Puts the restart on hold. The plan is kept, because the restart may go on later.
-    pub(crate) fn hold(&mut self) {
-        self.recheck_at = None;
-        if let Some(watched) = &mut self.watched {
-            watched.hold();
-        }
+    /// Puts the restart on hold, if the step has an outcome, and has not carried the restart on. The plan is kept, because the
+    /// restart may go on later.
+    pub(crate) fn end_step(&mut self, has_outcome: bool) {
+        let is_driven = std::mem::take(&mut self.is_driven);
+        self.watched.iter_mut().filter(|_| has_outcome && !is_driven).for_each(|watched| watched.hold());
     }
 
     /// Counts the pods that may have other content, while a change is held. Without any, nothing is pending any more.
@@ -124,7 +127,6 @@ impl Restarts {
         match self.planner(step).begin(&mut step.status, &scope, came).await {
             Ok(planned) => Ok(planned),
             Err(error) => {
-                step.scheduling.end_turn();
                 step.record_restart(&quiet_period(step.policy)).await?;
                 Err(error)
             }
@@ -133,7 +135,6 @@ impl Restarts {
 
     /// Begins the pending restart, or the one that is requested: lists the pods, writes the intent, and deletes.
     pub(crate) async fn begin(&mut self, mut step: Step<'_>, request: Option<Arc<str>>) -> Result<Requeue, Error> {
-        self.hold();
         let (context, policy) = (step.context, step.policy);
         if let Some(value) = request {
             step.status.take_up(value, context.client.server_now());
@@ -147,7 +148,6 @@ impl Restarts {
         }
         step.status.pods = Some(listing.pods.len());
         if plan.is_empty() {
-            step.scheduling.end_turn();
             complete_without_pods(&mut step, &plan).await;
             step.report_settled().await?;
             return Ok(step.rest());
@@ -162,7 +162,6 @@ impl Restarts {
         watched.leave_out(missing);
         watched.take_list(listing, interest, context);
         let requeue = Drive { step: &mut step, watched: &mut watched, notices: &notices }.run().await;
-        step.scheduling.end_turn();
         // A failed write has taken the status.
         let waits = !watched.machine.is_intended() && step.status.restart.is_some();
         if requeue.is_err() && waits {
@@ -171,7 +170,7 @@ impl Restarts {
         // Until the status has this restart, the one before may still be recorded.
         if watched.machine.is_intended() {
             let started_at = watched.machine.started_at();
-            self.watched = Some(watched);
+            (self.watched, self.recheck_at, self.is_driven) = (Some(watched), None, true);
             // After the deletions, which are urgent.
             context.emit_events(&notices, &step.memory.uids(), started_at).await;
         }
@@ -180,7 +179,6 @@ impl Restarts {
 
     /// Continues a restart that has begun, maybe in an earlier process.
     pub(crate) async fn resume(&mut self, mut step: Step<'_>) -> Result<Requeue, Error> {
-        self.recheck_at = None;
         // Without the list of each content, all pods that will ever come would count as old.
         self.take_list(&mut step).await?;
         if let Some(begun) = step.status.begun() {
@@ -190,7 +188,7 @@ impl Restarts {
         }
         let Some(watched) = self.known(&step).await? else { return Ok(Requeue::Now) };
         let requeue = Drive { step: &mut step, watched, notices: &[] }.run().await;
-        step.scheduling.end_turn();
+        self.is_driven = true;
         requeue
     }
 
@@ -216,18 +214,14 @@ impl Restarts {
     /// Reports that the canary has failed. Now and then looks whether somebody else has replaced the other pods, which
     /// ends the restart.
     pub(crate) async fn stay_failed(&mut self, mut step: Step<'_>, message: &str) -> Result<Requeue, Error> {
-        step.scheduling.end_turn();
         let now = timer_now();
-        let recheck_at = self.recheck_at.unwrap_or(now + RECHECK);
-        self.hold();
-        self.recheck_at = Some(recheck_at);
-        if now >= recheck_at {
+        if now >= *self.recheck_at.get_or_insert(now + RECHECK) {
             let (context, policy) = (step.context, step.policy);
             self.take_list(&mut step).await?;
             let Some(watched) = self.known(&step).await? else { return Ok(Requeue::Now) };
             let (listing, interest) = list_pods(context, policy, &watched.scope(), now).await?;
             watched.take_list(listing, interest, context);
-            let drive = Drive { step: &mut step, watched, notices: &[] };
+            let mut drive = Drive { step: &mut step, watched, notices: &[] };
             if let Some(requeue) = drive.complete_if_over().await? {
                 return Ok(requeue);
             }

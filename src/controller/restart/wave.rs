@@ -64,7 +64,7 @@ pub(super) async fn send(
     confirmed: Confirmed,
     mut hear: impl FnMut(&Pod, Reply) -> bool,
 ) -> bool {
-    let Step { context, policy, scheduling, .. } = step;
+    let Step { context, policy, scheduling, held, .. } = step;
     let front = Wavefront {
         context,
         policy,
@@ -82,8 +82,8 @@ pub(super) async fn send(
         let row = tokio::select! {
             biased;
             row = rows.next() => row,
-            () = &mut long, if scheduling.slot.is_some() => {
-                scheduling.slot = None;
+            () = &mut long, if held.slot.is_some() => {
+                held.slot = None;
                 continue;
             }
         };
