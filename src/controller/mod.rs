@@ -3,28 +3,15 @@
 //! Every task is started, stopped and joined here.
 
 mod clock;
-mod context;
-mod dispatcher;
-mod handovers;
-mod index;
 mod keeper;
 mod latest;
 mod limits;
-mod memory;
-mod namespaces;
-mod polls;
-mod readiness;
-mod reconcile;
-mod recount;
-mod requeue;
-mod restart;
-mod scheduling;
-mod scope;
+mod owners;
 mod shared;
-mod step;
-mod watches;
+mod surge;
+mod watching;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -35,20 +22,15 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use self::clock::timer_now;
-use self::context::Context;
-use self::dispatcher::{Changes, Dispatcher};
-use self::index::Change;
 use self::keeper::Keeper;
 use self::latest::Latest;
 use self::limits::Limits;
-use self::memory::Memory;
-pub use self::namespaces::{Excluded, NamespaceSelector, Namespaces};
-pub use self::readiness::Readiness;
+pub use self::shared::Settings;
 use self::shared::Shared;
-use self::watches::Watches;
+use self::watching::{Change, Changes, Dispatcher, Watches};
+pub use self::watching::{Excluded, NamespaceSelector, Namespaces, Readiness};
 use crate::kube::Uid;
 use crate::kube::client::Client;
-use crate::metrics::Metrics;
 use crate::monitor::ConfigMonitor;
 
 /// The time that keepers have to finish their requests when the operator stops.
@@ -70,19 +52,6 @@ struct Handle {
     shared: Arc<Shared>,
     name: Arc<str>,
     latest: watch::Sender<Latest>,
-}
-
-/// What the ConfigMonitors of all namespaces have in common.
-#[derive(Clone, Default)]
-pub struct Settings {
-    /// The operator's own pod, which is never deleted.
-    pub own_pod: Option<Uid>,
-    /// Whether pods may be handed over.
-    pub surges: bool,
-    /// The names of objects that are never discovered.
-    pub excluded: Arc<BTreeSet<Arc<str>>>,
-    /// What counts their restarts.
-    pub metrics: Arc<Metrics>,
 }
 
 /// Runs until the client is stopped, and reports in `readiness` what the watches say. Until `elected` is cancelled, only
@@ -140,8 +109,8 @@ impl Keepers {
         for change in changes {
             match change {
                 Change::LookAfter => {
-                    if let Some(stop) = shared.handovers.ring(self.client.stop()) {
-                        self.tasks.spawn(handovers::run(Arc::clone(&shared), stop));
+                    if let Some(stop) = shared.surging.ring(self.client.stop()) {
+                        self.tasks.spawn(surge::run(Arc::clone(&shared), stop));
                     }
                 }
                 Change::Start(monitor, latest) => self.start(&shared, *monitor, latest),
@@ -170,11 +139,8 @@ impl Keepers {
             before.name == name && before.shared.client.namespace() == shared.client.namespace()
         };
         let before: Vec<Arc<Handle>> = self.ending.iter().filter(is_namesake).cloned().collect();
-        // A standby's record may be stale once it is elected: the previous leader may have written the status.
-        let memory = if shared.limits.is_elected() { Memory::of(monitor) } else { Memory::default() };
-        let context = Context::new(Arc::clone(shared), Arc::clone(&name), uid.clone());
         let (latest, receiver) = watch::channel(latest);
-        let keeper = Box::new(Keeper::new(context, memory, receiver));
+        let keeper = Box::new(Keeper::of(Arc::clone(shared), monitor, receiver));
         if before.is_empty() {
             self.tasks.spawn(keeper.run());
         } else {

@@ -7,8 +7,7 @@ use std::sync::Arc;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 
-use self::turns::Turns;
-pub(crate) use self::turns::{Owners, Turn};
+pub(crate) use self::turns::{Owners, Turn, Turns};
 
 /// The maximum number of watches on pods in a namespace, and in the process. A restart without a watch lists its pods
 /// periodically.

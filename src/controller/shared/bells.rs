@@ -10,8 +10,10 @@ use futures_util::{Stream, StreamExt};
 use tokio::sync::Notify;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::{Listing, Shared};
+use super::lists::Listing;
 use crate::controller::clock::timer_now;
+use crate::controller::limits::WatchPermit;
+use crate::kube::client::Client;
 use crate::kube::error::Error;
 use crate::kube::list::Selection;
 use crate::kube::watch::{Event, watch_from};
@@ -68,24 +70,28 @@ pub(crate) struct Ring {
 }
 
 impl Bells {
-    /// Listens from a list of this selector on. Returns `None` if there are too many watches: without one, passes follow each
-    /// other with backoff.
-    pub(crate) fn listen(&self, shared: &Shared, query: String, listing: &Listing) -> Option<Listener> {
+    /// Listens from a list of this selector on. Returns `None` without a permit for a watch that is not open.
+    pub(super) fn listen(
+        &self,
+        client: &Client,
+        permit: impl FnOnce() -> Option<WatchPermit>,
+        (query, listing): (String, &Listing),
+        surges: bool,
+    ) -> Option<Listener> {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         known.retain(|_, bell| bell.strong_count() > 0);
         let open = known.get(&query).and_then(Weak::upgrade).filter(|bell| bell.rung.rings().ended.is_none());
         let bell = match open {
             Some(bell) => bell,
             None => {
-                let permit = shared.limits.try_watch(&shared.namespace_limits)?;
+                let permit = permit()?;
                 let rung = Arc::new(Rung::default());
                 let selection =
                     Selection { resource: PODS, labels: Some(query.clone()), fields: None, metadata_only: false };
                 let is_ready = |pod: &&Arc<Pod>| pod.is_ready();
                 let ready = listing.pods.iter().filter(is_ready).map(|pod| pod.uid.clone()).collect();
-                let (from, surges) = (listing.version.clone(), shared.settings.surges);
-                // The client of the process: the watch goes on when one keeper stops.
-                let events = watch_from(shared.client.clone(), selection, from);
+                // The client of the namespace: the watch goes on when one keeper stops.
+                let events = watch_from(client.clone(), selection, listing.version.clone());
                 let ringing = Arc::clone(&rung);
                 let watch = async move {
                     let _permit = permit;

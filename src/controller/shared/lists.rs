@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::Shared;
 use super::requests::{Interest, Requests};
 use crate::controller::clock::timer_now;
+use crate::controller::limits::Turns;
 use crate::kube::client::Client;
 use crate::kube::error::Error;
 use crate::kube::labels::LabelSelector;
@@ -42,16 +42,15 @@ impl Listing {
     /// pods take three times as much memory.
     pub(crate) async fn make(
         client: &Client,
-        shared: &Shared,
+        (turns, surges): (&Turns, bool),
         (selection, last): (Selection, Option<LabelSelector>),
         scope: &Scope,
         before: Option<Arc<Self>>,
     ) -> Result<Arc<Self>, Error> {
-        let (turns_ended, began) = (shared.namespace_limits.turns.ended(), timer_now());
+        let (turns_ended, began) = (turns.ended(), timer_now());
         let known: BTreeMap<&Uid, &Arc<Pod>> =
             before.iter().flat_map(|before| &before.pods).map(|pod| (&pod.uid, pod)).collect();
         let mut owners: BTreeSet<Arc<Owner>> = known.values().filter_map(|pod| pod.controller.clone()).collect();
-        let surges = shared.settings.surges;
         let mut take = |pod: Pod, labels: &Labels| {
             let mut pod = pod.handed_over_if(surges);
             pod.goes_last = goes_last(last.as_ref(), labels);

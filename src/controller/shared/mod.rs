@@ -5,23 +5,39 @@ mod deletions;
 mod lists;
 mod requests;
 mod sources;
+mod surging;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use self::bells::Bells;
 pub(crate) use self::bells::{Listener, Ring};
 use self::deletions::Deletions;
+pub(crate) use self::deletions::remove;
 use self::lists::Lists;
 pub(crate) use self::lists::{ListInterest, Listing};
 use self::requests::Requests;
 use self::sources::Sources;
 pub(crate) use self::sources::{Fetched, Part, SourceInterest, fetch};
-use super::Settings;
-use super::handovers::Handovers;
+pub(crate) use self::surging::Surging;
 use super::limits::{Limits, NamespaceLimits};
-use crate::kube::ResourceVersion;
 use crate::kube::client::Client;
+use crate::kube::{ResourceVersion, Uid};
+use crate::metrics::Metrics;
 use crate::monitor::restart::plan::Snapshot;
+
+/// What the ConfigMonitors of all namespaces have in common.
+#[derive(Clone, Default)]
+pub struct Settings {
+    /// The operator's own pod, which is never deleted.
+    pub own_pod: Option<Uid>,
+    /// Whether pods may be handed over.
+    pub surges: bool,
+    /// The names of objects that are never discovered.
+    pub excluded: Arc<BTreeSet<Arc<str>>>,
+    /// What counts their restarts.
+    pub metrics: Arc<Metrics>,
+}
 
 /// Lists of the identities of pods, by label selector, each with its version.
 type Identities = Requests<String, (), (ResourceVersion, Arc<Snapshot>)>;
@@ -35,9 +51,9 @@ pub(crate) struct Shared {
     pub(crate) sources: Sources,
     pub(crate) lists: Lists,
     pub(crate) identities: Identities,
-    pub(crate) bells: Bells,
+    bells: Bells,
     pub(crate) deletions: Deletions,
-    pub(crate) handovers: Handovers,
+    pub(crate) surging: Surging,
 }
 
 impl Shared {
@@ -52,7 +68,14 @@ impl Shared {
             identities: Identities::default(),
             bells: Bells::default(),
             deletions: Deletions::default(),
-            handovers: Handovers::default(),
+            surging: Surging::default(),
         }
+    }
+
+    /// Listens to the bell of the pods of this selector, from a list on. Returns `None` if there are too many watches: without
+    /// one, passes follow each other with backoff.
+    pub(crate) fn listen(&self, query: String, listing: &Listing) -> Option<Listener> {
+        let permit = || self.limits.try_watch(&self.namespace_limits);
+        self.bells.listen(&self.client, permit, (query, listing), self.settings.surges)
     }
 }

@@ -82,7 +82,7 @@ impl Polls {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::controller::scope::Target;
+    use crate::controller::watching::scope::Target;
 
     fn scopes(namespace: &str, count: usize) -> impl Iterator<Item = Scope> + Clone {
         let scope = move |number| Scope {

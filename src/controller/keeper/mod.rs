@@ -4,6 +4,15 @@
 //! There may be thousands of keepers, most of them asleep: such a task has little more than what the keeper knows. The
 //! number of those that work is limited.
 
+mod context;
+mod memory;
+mod reconcile;
+mod recount;
+mod requeue;
+mod restart;
+mod scheduling;
+mod step;
+
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,17 +21,19 @@ use futures_util::FutureExt;
 use tokio::sync::watch;
 use tracing::{Instrument, debug, error, info, warn};
 
-use super::clock::timer_now;
-use super::context::Context;
-use super::latest::Latest;
-use super::limits::Turn;
-use super::memory::Memory;
-use super::reconcile::Reconciler;
-use super::requeue::Requeue;
-use super::scheduling::{Held, Scheduling, Woken};
+use self::context::Context;
+use self::memory::Memory;
+use self::reconcile::Reconciler;
+use self::requeue::Requeue;
+use self::scheduling::{Held, Scheduling, Woken};
+use crate::controller::clock::timer_now;
+use crate::controller::latest::Latest;
+use crate::controller::limits::Turn;
+use crate::controller::shared::Shared;
 use crate::kube::backoff::Backoff;
 use crate::kube::error::{Cause, Error};
 use crate::kube::faults::Faults;
+use crate::monitor::ConfigMonitor;
 
 pub(crate) struct Keeper {
     reconciler: Reconciler,
@@ -42,8 +53,16 @@ enum Next {
 }
 
 impl Keeper {
+    /// Creates the keeper of a ConfigMonitor that comes from a list or a watch.
+    pub(crate) fn of(shared: Arc<Shared>, monitor: ConfigMonitor, latest: watch::Receiver<Latest>) -> Self {
+        let is_elected = shared.limits.is_elected();
+        let context = Context::new(shared, Arc::clone(&monitor.metadata.name), monitor.metadata.uid.clone());
+        // A standby's record may be stale once it is elected: the previous leader may have written the status.
+        Self::new(context, if is_elected { Memory::of(monitor) } else { Memory::default() }, latest)
+    }
+
     /// The keeper reads what the memory lacks before it acts.
-    pub(crate) fn new(context: Context, memory: Memory, latest: watch::Receiver<Latest>) -> Self {
+    fn new(context: Context, memory: Memory, latest: watch::Receiver<Latest>) -> Self {
         let reconciler = Reconciler::new(context, memory);
         Self { reconciler, scheduling: Scheduling::new(latest), faults: Faults::default(), pause: Backoff::default() }
     }
@@ -205,8 +224,8 @@ mod tests {
     use tokio_util::sync::CancellationToken;
 
     use super::*;
-    use crate::controller::Settings;
     use crate::controller::limits::Limits;
+    use crate::controller::shared::Settings;
     use crate::controller::shared::Shared;
     use crate::kube::client::Client;
 

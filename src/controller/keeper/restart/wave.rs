@@ -11,12 +11,13 @@ use tokio::time::sleep;
 use tracing::{debug, info};
 
 use crate::controller::clock::timer_now;
-use crate::controller::context::Context;
+use crate::controller::keeper::context::Context;
+use crate::controller::keeper::memory::Confirmed;
+use crate::controller::keeper::step::Step;
 use crate::controller::latest::Latest;
 use crate::controller::limits::share_of_wave;
-use crate::controller::memory::Confirmed;
-use crate::controller::step::Step;
-use crate::kube::client::{Client, Permit, Preconditions};
+use crate::controller::shared::remove;
+use crate::kube::client::Preconditions;
 use crate::kube::error::{Cause, Error};
 use crate::kube::objects::Owner;
 use crate::monitor::pod::Pod;
@@ -191,20 +192,6 @@ impl Wavefront<'_> {
     fn has_lasted_long(&self) -> bool {
         self.policy.deletion_policy == DeletionPolicy::Evict
             && timer_now().saturating_duration_since(self.began) >= MAX_EVICTION_TIME
-    }
-}
-
-/// Deletes or evicts a pod, with this grace period in seconds.
-pub(crate) async fn remove(
-    client: &Client,
-    permit: Permit,
-    pod: &str,
-    only: Preconditions<'_>,
-    (policy, grace): (DeletionPolicy, Option<u32>),
-) -> Result<(), Error> {
-    match policy {
-        DeletionPolicy::Delete => client.delete(permit, pod, only, grace).await,
-        DeletionPolicy::Evict => client.evict(permit, pod, only, grace).await,
     }
 }
 

@@ -10,10 +10,10 @@ use futures_util::stream::{BoxStream, SelectAll};
 use serde::de::DeserializeOwned;
 use tokio_util::sync::DropGuard;
 
-use super::clock::timer_now;
 use super::polls::Polls;
 use super::readiness::Readiness;
 use super::scope::{Scope, Target};
+use crate::controller::clock::timer_now;
 use crate::kube::client::Client;
 use crate::kube::list::Selection;
 use crate::kube::objects::MetadataOnly;

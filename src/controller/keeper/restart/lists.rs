@@ -7,7 +7,7 @@ use serde::de::DeserializeOwned;
 use tracing::info;
 
 use crate::controller::clock::timer_now;
-use crate::controller::context::Context;
+use crate::controller::keeper::context::Context;
 use crate::controller::shared::{ListInterest, Listing};
 use crate::kube::error::Error;
 use crate::kube::list::Selection;
@@ -178,8 +178,8 @@ pub(super) async fn list_pods(
 ) -> Result<(Arc<Listing>, ListInterest), Error> {
     let last = &policy.restart_last;
     let interest = context.shared.lists.interest(&(policy.selector.to_query(), last.clone()));
-    let list =
-        |before| Listing::make(&context.client, &context.shared, (selected(policy), last.clone()), scope, before);
+    let of = (&*context.shared.namespace_limits.turns, context.shared.settings.surges);
+    let list = |before| Listing::make(&context.client, of, (selected(policy), last.clone()), scope, before);
     let listing = interest.ask(context.client.stop(), not_before, scope, list).await?;
     Ok((listing, interest))
 }

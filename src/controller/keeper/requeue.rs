@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use super::clock::timer_now;
-use super::limits::Owners;
+use crate::controller::clock::timer_now;
+use crate::controller::limits::Owners;
 
 /// The delay before a ConfigMonitor that was not found is read again, in case no watch shows that it is deleted. A
 /// restore from backup may bring back the same UID.

@@ -6,21 +6,19 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU32;
 use std::panic::AssertUnwindSafe;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use futures_util::FutureExt;
 use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
-use tokio::sync::Notify;
-use tokio::task::unconstrained;
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
-use super::restart::{read_deployments, read_workload, remove};
-use super::shared::Shared;
+use super::owners::{read_deployments, read_workload};
+use super::shared::{Shared, Surging, remove};
 use crate::kube::backoff::Backoff;
 use crate::kube::client::{Client, Preconditions};
 use crate::kube::error::{Cause, Error};
@@ -48,56 +46,6 @@ const MAX_REFERENCES: usize = 64;
 /// The least time between two looks: each status that is written wakes the task.
 const PAUSE: Duration = Duration::from_millis(500);
 
-/// Wakes the task of a namespace.
-#[derive(Default)]
-pub(crate) struct Handovers {
-    bell: Notify,
-    /// Stops the task, if there is one.
-    task: Mutex<Option<CancellationToken>>,
-    are_left: AtomicBool,
-}
-
-impl Handovers {
-    /// A pod that is handed over has come or changed. Returns what stops the task that the namespace needs now, if it has
-    /// none.
-    pub(crate) fn ring(&self, of: &CancellationToken) -> Option<CancellationToken> {
-        let mut task = self.task.lock().unwrap_or_else(PoisonError::into_inner);
-        if task.is_some() {
-            self.bell.notify_one();
-            return None;
-        }
-        Some(task.insert(of.child_token()).clone())
-    }
-
-    /// Ends the task that this stops, unless it has been woken again.
-    fn end(&self, stop: &CancellationToken) -> bool {
-        if stop.is_cancelled() {
-            // The namespace may have another one.
-            return true;
-        }
-        let mut task = self.task.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_over = unconstrained(self.bell.notified()).now_or_never().is_none();
-        if is_over {
-            *task = None;
-        }
-        is_over
-    }
-
-    /// The namespace has lost its label: nothing is changed there any more.
-    pub(crate) fn leave_alone(&self) {
-        if let Some(task) = self.task.lock().unwrap_or_else(PoisonError::into_inner).take() {
-            task.cancel();
-        }
-    }
-
-    /// A ConfigMonitor has changed.
-    pub(crate) fn ring_if_any(&self) {
-        if self.are_left.load(Ordering::Relaxed) {
-            self.bell.notify_one();
-        }
-    }
-}
-
 /// Runs until no pod is handed over, or until it is stopped. Goes on after a panic.
 pub(crate) async fn run(shared: Arc<Shared>, stop: CancellationToken) {
     let client = shared.client.with_stop(stop.clone());
@@ -114,7 +62,7 @@ pub(crate) async fn run(shared: Arc<Shared>, stop: CancellationToken) {
 
 async fn look_after(shared: &Shared, client: &Client) {
     let (mut backoff, mut faults) = (Backoff::default(), Faults::default());
-    let handovers @ Handovers { bell, are_left, .. } = &shared.handovers;
+    let surging @ Surging { bell, are_left, .. } = &shared.surging;
     loop {
         let delay = match settle(shared, client).await {
             Ok(are_some) => {
@@ -135,7 +83,7 @@ async fn look_after(shared: &Shared, client: &Client) {
             let _ = timeout(delay, bell.notified()).await;
         }
         sleep(PAUSE).await;
-        if delay.is_none() && handovers.end(client.stop()) {
+        if delay.is_none() && surging.end(client.stop()) {
             return;
         }
     }
@@ -313,18 +261,6 @@ async fn settle_one(client: &Client, of: &HandedOverPod) -> Result<bool, Error> 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_task_ends_unless_a_pod_has_come_and_then_the_next_pod_begins_another() {
-        let (handovers, operator) = (Handovers::default(), CancellationToken::new());
-        let first = handovers.ring(&operator).expect("a task");
-        assert!(handovers.ring(&operator).is_none() && !handovers.end(&first));
-        assert!(handovers.end(&first));
-        let second = handovers.ring(&operator).expect("a task");
-        handovers.leave_alone();
-        assert!(handovers.ring(&operator).is_some() && handovers.end(&second));
-        assert!(handovers.ring(&operator).is_none(), "the second one did not end the third");
-    }
 
     #[test]
     fn of_many_pods_a_few_are_kept_and_each_has_its_chance() {

@@ -7,15 +7,15 @@ use std::time::{Duration, Instant};
 
 use tracing::{debug, info};
 
-use super::clock::timer_now;
 use super::context::Context;
-use super::latest::Latest;
 use super::memory::Memory;
 use super::recount::Recount;
 use super::requeue::Requeue;
 use super::restart::{self, Restarts};
 use super::scheduling::{Held, Scheduling};
 use super::step::{Step, quiet_period};
+use crate::controller::clock::timer_now;
+use crate::controller::latest::Latest;
 use crate::kube::ResourceVersion;
 use crate::kube::error::Error;
 use crate::metrics::MonitorState;

@@ -1,7 +1,7 @@
 //! The writes of the status: conditions, metrics and Events go along with them.
 
 use super::{Confirmed, Memory};
-use crate::controller::context::Context;
+use crate::controller::keeper::context::Context;
 use crate::kube::Action;
 use crate::kube::error::{Cause, Error};
 use crate::monitor::CONFIG_MONITORS;

@@ -2,9 +2,9 @@
 
 use tokio::sync::watch::{self, error::RecvError};
 
-use super::latest::Latest;
-use super::limits::{Owners, Slot, Turn};
-use super::shared::{Shared, SourceInterest};
+use crate::controller::latest::Latest;
+use crate::controller::limits::{Owners, Slot, Turn};
+use crate::controller::shared::{Shared, SourceInterest};
 
 pub(crate) struct Scheduling {
     latest: watch::Receiver<Latest>,
@@ -128,8 +128,8 @@ mod tests {
     use tokio_util::sync::CancellationToken;
 
     use super::*;
-    use crate::controller::Settings;
     use crate::controller::limits::Limits;
+    use crate::controller::shared::Settings;
     use crate::kube::client::Client;
 
     fn shared() -> Shared {

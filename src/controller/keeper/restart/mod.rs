@@ -7,7 +7,6 @@
 
 mod drive;
 mod lists;
-mod owners;
 mod watched;
 mod wave;
 
@@ -20,14 +19,12 @@ use tracing::info;
 use self::drive::{Drive, skipped};
 pub(crate) use self::lists::count;
 use self::lists::{Planner, list_identities, list_pods};
-pub(crate) use self::owners::{read_deployments, read_workload};
 use self::watched::Watched;
-pub(crate) use self::wave::remove;
-use super::clock::timer_now;
-use super::context::Context;
-use super::requeue::Requeue;
-use super::shared::{ListInterest, Listing};
-use super::step::{Step, quiet_period};
+use crate::controller::clock::timer_now;
+use crate::controller::keeper::context::Context;
+use crate::controller::keeper::requeue::Requeue;
+use crate::controller::keeper::step::{Step, quiet_period};
+use crate::controller::shared::{ListInterest, Listing};
 
 use crate::kube::error::Error;
 use crate::monitor::hold::may_begin;

@@ -21,7 +21,7 @@ use crate::monitor::spec::Policy;
 const CONCURRENT_READS: usize = 16;
 
 /// Returns the states of the owners that could be read, and one failure, if there was one.
-pub(super) async fn read_states(
+pub(crate) async fn read_states(
     client: &Client,
     policy: &Policy,
     owners: Vec<OwnerQuery>,

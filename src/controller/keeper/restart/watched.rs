@@ -10,8 +10,8 @@ use tokio::time::sleep_until;
 use tracing::warn;
 
 use crate::controller::clock::{self, timer_now};
-use crate::controller::context::Context;
-use crate::controller::memory::Confirmed;
+use crate::controller::keeper::context::Context;
+use crate::controller::keeper::memory::Confirmed;
 use crate::controller::shared::{ListInterest, Listener, Listing, Ring};
 use crate::kube::error::Cause;
 use crate::kube::faults::Faults;
@@ -126,9 +126,8 @@ impl Watched {
 
     /// Listens to the bell of the pods from the last list on, or to none.
     pub(super) fn listen(&mut self, is_wanted: bool, context: &Context, query: String) -> News<Confirmed> {
-        let shared = &context.shared;
         let listing = self.listing.as_ref().filter(|_| is_wanted);
-        self.listener = listing.and_then(|(listing, _)| shared.bells.listen(shared, query, listing));
+        self.listener = listing.and_then(|(listing, _)| context.shared.listen(query, listing));
         News::Listening(self.listener.is_some())
     }
 

@@ -7,13 +7,13 @@ use std::time::Instant;
 
 use tracing::{info, warn};
 
-use super::Settings;
 use super::index::{Change, Index};
-use super::limits::Limits;
 use super::namespaces::{Namespaces, Selected};
 use super::scope::{Scope, Target};
-use super::shared::Shared;
 use super::watches::Update;
+use crate::controller::limits::Limits;
+use crate::controller::shared::Settings;
+use crate::controller::shared::Shared;
 use crate::kube::client::Client;
 use crate::kube::error::Error;
 use crate::kube::objects::{MetadataOnly, Undecodable};
@@ -174,7 +174,7 @@ impl Dispatcher {
         for (name, changes) in touched {
             let Some(state) = self.by_name.get_mut(&name) else { continue };
             if scope.target == Target::ConfigMonitors {
-                state.shared.handovers.ring_if_any();
+                state.shared.surging.ring_if_any();
             }
             watches_changed |= state.index.take_watches_changed();
             self.relist_due = self.relist_due.into_iter().chain(state.index.relist_due()).min();
@@ -202,7 +202,7 @@ impl Dispatcher {
         left.retain(|name| self.by_name.contains_key(name));
         for namespace in &left {
             info!(%namespace, "namespace no longer selected");
-            self.state(namespace).shared.handovers.leave_alone();
+            self.state(namespace).shared.surging.leave_alone();
         }
         self.in_each(left, Index::clear)
     }

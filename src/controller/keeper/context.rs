@@ -9,7 +9,7 @@ use serde::de::IgnoredAny;
 use serde_json::Value;
 use tracing::{Span, error_span, info, warn};
 
-use super::shared::Shared;
+use crate::controller::shared::Shared;
 use crate::kube::client::Client;
 use crate::kube::error::Cause;
 use crate::kube::objects::Owner;

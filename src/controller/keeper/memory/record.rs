@@ -6,7 +6,7 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use crate::controller::context::Context;
+use crate::controller::keeper::context::Context;
 use crate::kube::error::{Cause, Error};
 use crate::kube::objects::position;
 use crate::kube::{Action, ResourceVersion};

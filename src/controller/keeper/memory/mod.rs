@@ -13,10 +13,10 @@ use futures_util::future::join_all;
 
 use self::reading::Reading;
 use self::record::Record;
-use super::clock::timer_now;
-use super::context::Context;
-use super::latest::{Doorbell, Latest};
-use super::shared::{Part, fetch};
+use crate::controller::clock::timer_now;
+use crate::controller::keeper::context::Context;
+use crate::controller::latest::{Doorbell, Latest};
+use crate::controller::shared::{Part, fetch};
 use crate::kube::error::Error;
 use crate::kube::{ResourceVersion, Uid};
 use crate::monitor::ConfigMonitor;

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::latest::{Bell, Doorbell, Latest};
+use crate::controller::latest::{Bell, Doorbell, Latest};
 use crate::kube::error::Error;
 use crate::kube::objects::MetadataOnly;
 use crate::kube::unlisted::{Difference, Unlisted};

@@ -115,7 +115,7 @@ impl Namespaces {
     }
 
     /// Divides the limits of the client among the namespaces. A single one need not leave anything to others.
-    pub(super) fn divide(&self, client: Client) -> Client {
+    pub(crate) fn divide(&self, client: Client) -> Client {
         if matches!(self, Self::Named(names) if names.len() == 1) { client } else { client.divided() }
     }
 

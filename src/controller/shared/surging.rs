@@ -1,0 +1,76 @@
+//! Whether pods of the namespace are handed over, and the task that looks after them.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use futures_util::FutureExt;
+use tokio::sync::Notify;
+use tokio::task::unconstrained;
+use tokio_util::sync::CancellationToken;
+
+/// Wakes the task of a namespace.
+#[derive(Default)]
+pub(crate) struct Surging {
+    pub(crate) bell: Notify,
+    /// Stops the task, if there is one.
+    task: Mutex<Option<CancellationToken>>,
+    pub(crate) are_left: AtomicBool,
+}
+
+impl Surging {
+    /// A pod that is handed over has come or changed. Returns what stops the task that the namespace needs now, if it has
+    /// none.
+    pub(crate) fn ring(&self, of: &CancellationToken) -> Option<CancellationToken> {
+        let mut task = self.task.lock().unwrap_or_else(PoisonError::into_inner);
+        if task.is_some() {
+            self.bell.notify_one();
+            return None;
+        }
+        Some(task.insert(of.child_token()).clone())
+    }
+
+    /// Ends the task that this stops, unless it has been woken again.
+    pub(crate) fn end(&self, stop: &CancellationToken) -> bool {
+        if stop.is_cancelled() {
+            // The namespace may have another one.
+            return true;
+        }
+        let mut task = self.task.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_over = unconstrained(self.bell.notified()).now_or_never().is_none();
+        if is_over {
+            *task = None;
+        }
+        is_over
+    }
+
+    /// The namespace has lost its label: nothing is changed there any more.
+    pub(crate) fn leave_alone(&self) {
+        if let Some(task) = self.task.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            task.cancel();
+        }
+    }
+
+    /// A ConfigMonitor has changed.
+    pub(crate) fn ring_if_any(&self) {
+        if self.are_left.load(Ordering::Relaxed) {
+            self.bell.notify_one();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_task_ends_unless_a_pod_has_come_and_then_the_next_pod_begins_another() {
+        let (surging, operator) = (Surging::default(), CancellationToken::new());
+        let first = surging.ring(&operator).expect("a task");
+        assert!(surging.ring(&operator).is_none() && !surging.end(&first));
+        assert!(surging.end(&first));
+        let second = surging.ring(&operator).expect("a task");
+        surging.leave_alone();
+        assert!(surging.ring(&operator).is_some() && surging.end(&second));
+        assert!(surging.ring(&operator).is_none(), "the second one did not end the third");
+    }
+}
