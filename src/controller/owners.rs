@@ -14,8 +14,8 @@ use crate::kube::names::is_dns_subdomain;
 use crate::kube::objects::{DEPLOYMENTS, Deployment, Owner, REPLICA_SETS, Workload};
 use crate::kube::{PODS, Resource, Uid};
 use crate::monitor::pod::Pod;
-use crate::monitor::restart::standing::{OwnerQuery, OwnerState, OwnerStates};
-use crate::monitor::restart::surge::{DeploymentState, Deployments};
+use crate::monitor::restart::sight::{DeploymentState, Deployments};
+use crate::monitor::restart::sight::{OwnerQuery, OwnerState, OwnerStates};
 use crate::monitor::spec::Policy;
 
 const CONCURRENT_READS: usize = 16;

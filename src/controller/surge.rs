@@ -29,7 +29,7 @@ use crate::kube::objects::{Labels, REPLICA_SETS};
 use crate::kube::{PODS, ServerTime};
 use crate::monitor::handover::{Claim, Fate, fate};
 use crate::monitor::pod::{LabelledPod, Pod, SELECTS_HANDED_OVER, WholePod};
-use crate::monitor::restart::plan::referred;
+use crate::monitor::referrers::referred;
 use crate::monitor::restart::surge::{give_back, go_first};
 use crate::monitor::source::SourceName;
 use crate::monitor::spec::Policy;

@@ -3,11 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use super::content::Kind;
-use super::restart::plan::{exempt_by, references};
+use super::exempt::exempt_by;
+use super::referrers::references;
 use super::source::{Origin, Source, SourceName};
 use super::spec::{Policy, UnmanagedPods};
 use crate::kube::names::is_dns_subdomain;
@@ -18,35 +18,6 @@ use crate::monitor::pod::Pod;
 pub(crate) const MAX_SOURCES: usize = 128;
 /// The maximum number of objects of a kind that are known for a selector. `exclude` may leave most of them out.
 const MAX_FOUND: usize = 256;
-
-/// Which objects to discover, as written.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct DiscoverSpec {
-    /// The kinds of the objects. Absent: ConfigMaps.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub kinds: Option<BTreeSet<Kind>>,
-    /// The objects that are no sources.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub exclude: Vec<ExcludedObject>,
-}
-
-/// An object that is no source.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ExcludedObject {
-    /// Absent: of any kind.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub kind: Option<Kind>,
-    /// The name.
-    pub name: Arc<str>,
-}
-
-/// Which objects to discover.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Discover {
-    kinds: BTreeSet<Kind>,
-    exclude: Vec<ExcludedObject>,
-}
 
 /// The objects to which the pods of a selector refer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -71,21 +42,6 @@ struct By {
     managed: Option<bool>,
     /// The same of those that restarts leave alone unless `unmanagedPods` is `Delete`.
     unmanaged: Option<bool>,
-}
-
-impl From<DiscoverSpec> for Discover {
-    fn from(DiscoverSpec { kinds, exclude }: DiscoverSpec) -> Self {
-        Self { kinds: kinds.unwrap_or_else(|| BTreeSet::from([Kind::ConfigMap])), exclude }
-    }
-}
-
-impl Discover {
-    fn accepts(&self, object: &SourceName) -> bool {
-        let excludes = |excluded: &ExcludedObject| {
-            excluded.name == object.name && excluded.kind.is_none_or(|kind| kind == object.kind)
-        };
-        self.kinds.contains(&object.kind) && !self.exclude.iter().any(excludes)
-    }
 }
 
 impl By {

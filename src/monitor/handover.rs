@@ -6,14 +6,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::ConfigMonitor;
-use super::restart::plan::refers;
-use super::restart::surge::DeploymentState;
+use super::restart::sight::DeploymentState;
 use super::restart::{SKEW, SLACK, is_available};
 use super::source::SourceName;
 use super::spec::Policy;
 use super::status::{Begun, SourceStatus, Status};
 use crate::kube::ServerTime;
 use crate::monitor::pod::Pod;
+use crate::monitor::referrers::refers;
 
 /// What the ConfigMonitor that has handed a pod over says about it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

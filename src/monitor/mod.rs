@@ -5,11 +5,13 @@
 pub mod content;
 pub mod decide;
 pub mod discover;
+mod exempt;
 pub(crate) mod handover;
 pub(crate) mod hold;
 pub(crate) mod notice;
 pub mod pod;
 pub mod reason;
+pub(crate) mod referrers;
 pub mod report;
 pub(crate) mod restart;
 mod schedule;
@@ -18,6 +20,7 @@ pub mod source;
 pub mod spec;
 pub mod status;
 pub mod window;
+pub(crate) mod words;
 
 use std::sync::Arc;
 

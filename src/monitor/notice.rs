@@ -6,10 +6,10 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use super::CONFIG_MONITORS;
-use super::report::{count, quoted, skipped_pods};
 use super::restart::plan::Skipped;
 use super::source::SourceName;
 use super::status::{Begun, Why};
+use super::words::{count, quoted, skipped_pods};
 use crate::kube::objects::Owner;
 use crate::kube::{EVENTS, Resource, ServerTime, Uid, cut};
 

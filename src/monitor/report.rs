@@ -11,17 +11,16 @@ use super::hold::Hold;
 use super::notice::Notice;
 use super::reason::{Holds, Reason};
 use super::restart::last::Waiting;
-use super::restart::plan::Skipped;
 use super::restart::standing::{CanaryStanding, Move, Standing, Unsettled};
 use super::selector::Selector;
 use super::source::SourceName;
 use super::status::{Begun, Condition, Entry, NO_ACTION_NEEDED, NO_RESTART_PENDING, Status, Why};
+use super::words::{changed, count, quoted, some, source_of};
 use crate::kube::error::Error;
 use crate::kube::objects::DataObject;
 use crate::kube::{CONFIG_MAPS, SECRETS, ServerTime};
 use crate::monitor::pod::Pod;
 
-const MAX_NAMES: usize = 5;
 /// What Ready says of sources that are found late.
 const POLLED: &str = "new sources are found a minute later, because too many selectors are watched; let ConfigMonitors \
                       share a podSelector";
@@ -237,11 +236,6 @@ pub fn report(situation: &Situation<'_>, status: &mut Status, generation: i64, n
     status.conditions = conditions;
     status.observed_generation = Some(generation);
     notice
-}
-
-/// Returns which pods were skipped and why, for the status and the message of Ready.
-pub(crate) fn skipped_pods(skipped: &[Skipped]) -> String {
-    some(skipped.iter().map(|skipped| format!("{} ({})", skipped.pod, <&str>::from(skipped.why))))
 }
 
 /// Says which of these keys an object lacks, and which keys it has, if it lacks any. The keys of a Secret are not named,
@@ -468,44 +462,6 @@ fn basis(status: &Status) -> String {
         (None, Some(Entry { pods, completed_at, .. })) => restarted(*pods, *completed_at),
         (None, None) => format!("no change of {source} is pending"),
     }
-}
-
-fn source_of(status: &Status) -> Message {
-    match status.source.as_deref() {
-        None => "the sources".into(),
-        Some("1 discovered") => "1 discovered source".into(),
-        Some(discovered) if discovered.starts_with(|letter: char| letter.is_ascii_digit()) => {
-            format!("{discovered} sources").into()
-        }
-        Some(named) => named.to_owned().into(),
-    }
-}
-
-/// Returns the changed sources of the restart in the status. Without any, returns all sources in short.
-pub(crate) fn changed(status: &Status) -> String {
-    named(status, &status.changed())
-}
-
-/// Returns these sources. Without any, returns all sources in short.
-pub(crate) fn named(status: &Status, sources: &[SourceName]) -> String {
-    if sources.is_empty() { source_of(status).into_owned() } else { some(sources.iter().map(ToString::to_string)) }
-}
-
-pub(super) fn quoted(source: &SourceName) -> String {
-    format!("{} {:?}", source.kind.resource().kind, source.name)
-}
-
-/// Returns the first names, and how many more there are: a status and an Event have limits.
-pub(super) fn some(mut names: impl ExactSizeIterator<Item = impl Into<String>>) -> String {
-    let first: Vec<String> = names.by_ref().take(MAX_NAMES).map(Into::into).collect();
-    match names.len() {
-        0 => first.join(", "),
-        more => format!("{} and {more} more", first.join(", ")),
-    }
-}
-
-pub(super) fn count(pods: usize) -> String {
-    if pods == 1 { "1 pod".to_owned() } else { format!("{pods} pods") }
 }
 
 #[cfg(test)]

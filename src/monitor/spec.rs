@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::{NonZeroU8, NonZeroU32};
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -10,7 +11,6 @@ use strum::IntoStaticStr;
 
 use super::MAX_SPEC_BYTES;
 use super::content::Kind;
-use super::discover::{Discover, DiscoverSpec};
 use super::selector::{self, Selector};
 use super::source::{self, Origin, Source, SourceName, SourceSpec};
 use super::window::{self, Window, WindowSpec};
@@ -207,6 +207,50 @@ impl PodCount {
             Self::Pods(most) => usize::try_from(most.get()).unwrap_or(usize::MAX),
             Self::Percent(percent) => (pods.saturating_mul(percent.get().into()) / 100).max(1),
         }
+    }
+}
+
+/// Which objects to discover, as written.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct DiscoverSpec {
+    /// The kinds of the objects. Absent: ConfigMaps.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kinds: Option<BTreeSet<Kind>>,
+    /// The objects that are no sources.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub exclude: Vec<ExcludedObject>,
+}
+
+/// An object that is no source.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ExcludedObject {
+    /// Absent: of any kind.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kind: Option<Kind>,
+    /// The name.
+    pub name: Arc<str>,
+}
+
+/// Which objects to discover.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Discover {
+    pub(super) kinds: BTreeSet<Kind>,
+    exclude: Vec<ExcludedObject>,
+}
+
+impl From<DiscoverSpec> for Discover {
+    fn from(DiscoverSpec { kinds, exclude }: DiscoverSpec) -> Self {
+        Self { kinds: kinds.unwrap_or_else(|| BTreeSet::from([Kind::ConfigMap])), exclude }
+    }
+}
+
+impl Discover {
+    pub(super) fn accepts(&self, object: &SourceName) -> bool {
+        let excludes = |excluded: &ExcludedObject| {
+            excluded.name == object.name && excluded.kind.is_none_or(|kind| kind == object.kind)
+        };
+        self.kinds.contains(&object.kind) && !self.exclude.iter().any(excludes)
     }
 }
 

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use configmonitor_operator::kube::labels::{LabelSelectorOperator, LabelSelectorRequirement};
 use configmonitor_operator::monitor::content::Kind;
-use configmonitor_operator::monitor::discover::{DiscoverSpec, ExcludedObject};
 use configmonitor_operator::monitor::source::{ObjectSpec, SourceSpec};
 use configmonitor_operator::monitor::spec::{CanarySpec, DeletionPolicy, Spec, UnmanagedPods};
+use configmonitor_operator::monitor::spec::{DiscoverSpec, ExcludedObject};
 use simulated_cluster::cluster::Cluster;
 use simulated_cluster::content::{CONFIG_MAPS, KEYS, Source, Values, discovers, hash};
 use simulated_cluster::ledger::{End, Ledger};

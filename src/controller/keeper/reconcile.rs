@@ -22,9 +22,10 @@ use crate::metrics::MonitorState;
 use crate::monitor::decide::{Decision, Finding, Look, Moment, decide, forgets_after, observe, quiet_until};
 use crate::monitor::notice::{self, Notice};
 use crate::monitor::reason::{Holds, Reason};
-use crate::monitor::report::{self, Situation};
+use crate::monitor::report::Situation;
 use crate::monitor::spec::Policy;
 use crate::monitor::status::{Status, Why};
+use crate::monitor::words;
 
 /// A held restart is checked at least this often, because the server's clock may be set meanwhile.
 const HOLD_RECHECK: Duration = Duration::from_secs(3600);
@@ -185,7 +186,7 @@ impl Reconciler {
             [only] => status.source(only).and_then(|known| known.resource_version.as_ref()),
             _ => look.newest().and_then(|content| content.version.as_ref()),
         };
-        info!(source = report::named(status, &changed), version = version.map(ResourceVersion::as_str), "{line}");
+        info!(source = words::named(status, &changed), version = version.map(ResourceVersion::as_str), "{line}");
         let replaced = replaced.into_iter().filter(|name| finding == Finding::Changed && changed.contains(name));
         replaced.map(notice::immutable_replaced).collect()
     }

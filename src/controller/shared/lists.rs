@@ -14,7 +14,7 @@ use crate::kube::list::Selection;
 use crate::kube::objects::{Labels, Owner};
 use crate::kube::{ResourceVersion, ServerTime, Uid};
 use crate::monitor::pod::{LabelledPod, Pod, WholePod};
-use crate::monitor::restart::plan::{Referrers, Scope};
+use crate::monitor::referrers::{Referrers, Scope};
 
 /// The label selector of a list, and that of the pods that go last.
 pub(crate) type Key = (String, Option<LabelSelector>);

@@ -24,7 +24,7 @@ use super::limits::{Limits, NamespaceLimits};
 use crate::kube::client::Client;
 use crate::kube::{ResourceVersion, Uid};
 use crate::metrics::Metrics;
-use crate::monitor::restart::plan::Snapshot;
+use crate::monitor::referrers::Snapshot;
 
 /// What the ConfigMonitors of all namespaces have in common.
 #[derive(Clone, Default)]

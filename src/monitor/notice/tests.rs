@@ -1,8 +1,8 @@
 use super::*;
 use crate::docs::{REFERENCE, code, table};
 use crate::monitor::content::Kind;
+use crate::monitor::exempt::Exempt;
 use crate::monitor::reason::Reason;
-use crate::monitor::restart::plan::Exempt;
 use proptest::prelude::*;
 use std::collections::BTreeSet;
 use std::sync::LazyLock;

@@ -10,6 +10,7 @@ mod pace;
 pub(crate) mod plan;
 pub(crate) mod progress;
 mod seen;
+pub(crate) mod sight;
 pub(crate) mod stale;
 pub(crate) mod standing;
 pub(crate) mod surge;

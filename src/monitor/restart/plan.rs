@@ -4,16 +4,11 @@ use std::borrow::Borrow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use serde_json::value::RawValue;
-use strum::IntoStaticStr;
-
 use crate::kube::Uid;
 use crate::kube::objects::Owner;
-use crate::kube::references::References;
+use crate::monitor::exempt::{Exempt, exempt};
 use crate::monitor::pod::Pod;
-use crate::monitor::source::SourceName;
-use crate::monitor::spec::{Policy, UnmanagedPods};
-use crate::monitor::status::Status;
+use crate::monitor::spec::Policy;
 
 /// The pods that one restart replaces, and the owners of all selected pods. The owners are counted when the restart begins
 /// and after an edit of the selector.
@@ -32,76 +27,6 @@ pub(crate) struct Plan {
     /// one of which none is.
     pub(super) is_by_times: bool,
 }
-
-/// The sources of which it matters which of the selected pods refer to them.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Scope {
-    /// Those whose change concerns only the pods that refer to them.
-    pub(crate) changed: BTreeSet<SourceName>,
-    /// Those that do not exist. Pods that cannot start without them are not deleted.
-    pub(crate) missing: BTreeSet<SourceName>,
-}
-
-/// The pods that refer to the sources of a scope.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct Referrers {
-    referring: BTreeMap<SourceName, Snapshot>,
-    /// The pods that cannot start without a source that does not exist.
-    pub(crate) unstartable: Snapshot,
-}
-
-impl Scope {
-    /// Returns the discovered sources that have changed.
-    pub(crate) fn of(status: &Status) -> Self {
-        let changed = status.sources.iter().filter(|known| known.discovered && !known.changes.is_empty());
-        Self { changed: changed.map(|known| known.name.clone()).collect(), missing: BTreeSet::new() }
-    }
-
-    pub(crate) fn is_empty(&self) -> bool {
-        self.changed.is_empty() && self.missing.is_empty()
-    }
-}
-
-impl Referrers {
-    /// Takes a pod with this spec.
-    pub(crate) fn see(&mut self, Scope { changed, missing }: &Scope, uid: &Uid, spec: Option<&RawValue>) {
-        let references = references(spec);
-        let referred = references.as_ref().map(names);
-        for source in changed.iter().filter(|source| refers(referred.as_ref(), source)) {
-            self.referring.entry(source.clone()).or_default().insert(uid.clone());
-        }
-        let mut required = references.iter().flat_map(References::iter).filter(|it| !it.is_optional);
-        if !missing.is_empty() && required.any(|it| SourceName::referred(&it).is_some_and(|it| missing.contains(&it))) {
-            self.unstartable.insert(uid.clone());
-        }
-    }
-
-    pub(crate) fn contain(&self, source: &SourceName, pod: &Pod) -> bool {
-        self.referring.get(source).is_some_and(|pods| pods.contains(&pod.uid))
-    }
-}
-
-/// Returns the objects to which a pod with this spec refers. `None` if it cannot be decoded.
-pub(crate) fn referred(spec: Option<&RawValue>) -> Option<BTreeSet<SourceName>> {
-    references(spec).as_ref().map(names)
-}
-
-fn names(references: &References) -> BTreeSet<SourceName> {
-    references.iter().filter_map(|referred| SourceName::referred(&referred)).collect()
-}
-
-/// Returns the references of a pod with this spec. `None` if it cannot be decoded.
-pub(crate) fn references(spec: Option<&RawValue>) -> Option<References> {
-    spec.map_or(Some(References::default()), |spec| serde_json::from_str(spec.get()).ok())
-}
-
-/// Returns whether a pod refers to a source: what is not known may be anything.
-pub(crate) fn refers(referred: Option<&BTreeSet<SourceName>>, source: &SourceName) -> bool {
-    referred.is_none_or(|referred| referred.contains(source))
-}
-
-/// The pods of a list.
-pub(crate) type Snapshot = BTreeSet<Uid>;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct AtStart {
@@ -132,39 +57,6 @@ impl AtStart {
 pub(crate) struct Skipped {
     pub(crate) pod: Arc<str>,
     pub(crate) why: Exempt,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr)]
-pub(crate) enum Exempt {
-    #[strum(serialize = "the operator's own")]
-    Own,
-    /// The pod mirrors a static pod.
-    #[strum(serialize = "static")]
-    Mirror,
-    /// No controller would create the pod again.
-    #[strum(serialize = "no controller")]
-    Bare,
-    /// The pod ends by itself, as those of Jobs do: without it, its owner would fail or start anew.
-    #[strum(serialize = "runs to completion")]
-    Completes,
-}
-
-pub(crate) fn exempt(policy: &Policy, pod: &Pod, own_pod: Option<&Uid>) -> Option<Exempt> {
-    exempt_by(policy.unmanaged_pods, pod, own_pod)
-}
-
-pub(crate) fn exempt_by(unmanaged: UnmanagedPods, pod: &Pod, own_pod: Option<&Uid>) -> Option<Exempt> {
-    if own_pod == Some(&pod.uid) {
-        return Some(Exempt::Own);
-    }
-    if pod.mirror {
-        return Some(Exempt::Mirror);
-    }
-    match (&pod.controller, unmanaged) {
-        (None, UnmanagedPods::Skip) => Some(Exempt::Bare),
-        (Some(_), UnmanagedPods::Skip) if pod.completes => Some(Exempt::Completes),
-        _ => None,
-    }
 }
 
 impl Plan {

@@ -5,12 +5,12 @@ use std::collections::HashMap;
 use std::iter::once;
 use std::sync::Arc;
 
-use super::plan::Snapshot;
 use super::{SKEW, SLACK};
 use crate::kube::error::{Cause, Error};
 use crate::kube::{ResourceVersion, ServerTime};
 use crate::monitor::content::ContentHash;
 use crate::monitor::pod::Pod;
+use crate::monitor::referrers::Snapshot;
 use crate::monitor::status::{Change, SourceStatus, Status};
 
 /// The lists of pods that a status names. Those that this process made are kept until the journal is cut: that saves a

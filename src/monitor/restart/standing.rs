@@ -5,76 +5,21 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::budget::{Budget, Holding, Member, is_available, is_stateful};
-use super::canary::{CanaryPods, CanarySight, Verdict};
+use super::canary::{CanaryPods, Verdict};
 use super::last::Waiting;
-use super::plan::{AtStart, Plan, Snapshot, exempt};
+use super::plan::AtStart;
 use super::seen::View;
-use super::surge::{Deployments, Obstacle, Surge, Way};
+use super::sight::{OwnerState, Sight, Undeleted};
+use super::surge::{Obstacle, Surge, Way};
 use super::{SKEW, SLACK};
 use crate::kube::objects::{CREATING, Owner, REPLICA_SETS};
-use crate::kube::{Resource, ServerTime, Uid};
+use crate::kube::{ServerTime, Uid};
+use crate::monitor::exempt::exempt;
 use crate::monitor::pod::Pod;
-use crate::monitor::spec::Policy;
 use crate::monitor::status::CanaryState;
 
 /// How long past the end of its grace period a terminating pod is stuck: it holds the place of its successor.
 const STUCK_AFTER: Duration = Duration::from_secs(60);
-
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct OwnerState {
-    /// The desired replicas. 0 if the owner is gone.
-    pub(crate) desired: usize,
-    /// How long a pod must be ready before it counts as available.
-    pub(crate) min_ready: Duration,
-    /// The owner's pods that are not selected.
-    pub(crate) others: Vec<Arc<Pod>>,
-    /// Why the owner cannot create pods, as text for users.
-    pub(crate) failure: Option<String>,
-    /// The owner's own controller, such as the Deployment of a ReplicaSet.
-    pub(crate) controller: Option<Arc<Owner>>,
-    /// Whether the owner's name is that of its controller and the hash of its template.
-    pub(crate) is_named_after_controller: bool,
-}
-
-/// An owner whose state is to be read.
-pub(crate) struct OwnerQuery {
-    pub(crate) owner: Arc<Owner>,
-    pub(crate) resource: Resource,
-    /// The number of selected pods that the owner has.
-    pub(crate) selected: usize,
-}
-
-/// The state of the owners of the pods. An owner that is missing here is expected to have the pods that were selected
-/// at the start, or those that exist now if these are more.
-pub(crate) type OwnerStates = BTreeMap<Arc<Owner>, OwnerState>;
-
-/// The state of the deletion of an existing pod.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Undeleted {
-    Untried,
-    /// Attempted without an answer: the pod may still be deleted.
-    Unanswered,
-    Refused,
-}
-
-/// What is known of the pods of a plan and of their owners.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Sight<'a> {
-    pub(crate) plan: &'a Plan,
-    pub(crate) policy: &'a Policy,
-    pub(crate) view: View<'a>,
-    pub(crate) owners: &'a OwnerStates,
-    pub(crate) deployments: &'a Deployments,
-    /// Existing pods that were to be deleted. Refused ones go after all others.
-    pub(crate) undeleted: &'a BTreeMap<Uid, Undeleted>,
-    /// Those that refer to a source which does not exist, and so may not go.
-    pub(crate) unstartable: &'a Snapshot,
-    pub(crate) own_pod: Option<&'a Uid>,
-    /// The canary, until it has passed or failed.
-    pub(crate) canary: Option<CanarySight<'a>>,
-    /// Whether the progress deadline has passed. Missing pods are then no longer expected to come.
-    pub(crate) is_overdue: bool,
-}
 
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Standing<'a> {

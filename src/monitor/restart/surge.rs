@@ -4,33 +4,16 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::Duration;
 
 use serde_json::{Value, json};
 use strum::IntoStaticStr;
 
 use super::budget::is_available;
 use super::plan::Plan;
-use super::standing::{OwnerStates, Sight};
+use super::sight::{DeploymentState, OwnerStates, Sight};
 use crate::kube::objects::{DEPLOYMENTS, Owner, REPLICA_SETS};
 use crate::monitor::pod::{DELETION_COST, HANDED_OVER, HANDED_OVER_BY, HANDED_OVER_FROM, HandedOver, LOWEST_COST, Pod};
 use crate::monitor::spec::Policy;
-
-/// The Deployments of the pods, as last read. One that is gone is missing.
-pub(crate) type Deployments = BTreeMap<Arc<Owner>, DeploymentState>;
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct DeploymentState {
-    pub(crate) desired: usize,
-    /// How long a pod must be ready before it counts as available.
-    pub(crate) min_ready: Duration,
-    /// Its pods that are not selected.
-    pub(crate) others: Vec<Arc<Pod>>,
-    /// Whether its strategy lets two pods exist where one is desired.
-    pub(crate) may_surge: bool,
-    /// Whether some of its pods are of an earlier template.
-    pub(crate) is_rolling: bool,
-}
 
 /// How a ready pod may go.
 pub(super) enum Way<'a> {

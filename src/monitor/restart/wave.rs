@@ -6,7 +6,7 @@ use std::mem::{Discriminant, discriminant};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::standing::Undeleted;
+use super::sight::Undeleted;
 use crate::kube::error::{Cause, Error};
 use crate::kube::objects::Owner;
 use crate::kube::{ResourceVersion, ServerTime, Uid};

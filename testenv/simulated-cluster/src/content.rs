@@ -5,7 +5,7 @@ use std::sync::Mutex;
 
 use configmonitor_operator::kube::objects::DataObject;
 use configmonitor_operator::monitor::content::{ContentHash, Kind};
-use configmonitor_operator::monitor::discover::DiscoverSpec;
+use configmonitor_operator::monitor::spec::DiscoverSpec;
 use configmonitor_operator::monitor::spec::Spec;
 use rules::status::{ABSENT, Status};
 

@@ -7,9 +7,9 @@ use configmonitor_operator::kube::ServerTime;
 use configmonitor_operator::kube::labels::{LabelSelector, LabelSelectorOperator, LabelSelectorRequirement};
 use configmonitor_operator::monitor::content::ContentHash;
 use configmonitor_operator::monitor::content::Kind;
-use configmonitor_operator::monitor::discover::{DiscoverSpec, ExcludedObject};
 use configmonitor_operator::monitor::source::{ObjectSpec, SourceName, SourceSpec};
 use configmonitor_operator::monitor::spec::{CanarySpec, DeletionPolicy, IntOrString, Spec, UnmanagedPods};
+use configmonitor_operator::monitor::spec::{DiscoverSpec, ExcludedObject};
 use configmonitor_operator::monitor::status::{
     Begun, Canary, CanaryState, Change, Condition, Entry, Outcome, Request, Restart, SourceStatus, Status,
 };

@@ -19,13 +19,14 @@ use crate::kube::{Action, PODS};
 use crate::monitor::hold::{may_begin, record_start};
 use crate::monitor::notice::{self, Notice};
 use crate::monitor::pod::Pod;
-use crate::monitor::report::{self, Progress, Situation};
+use crate::monitor::report::{Progress, Situation};
 use crate::monitor::restart::machine::{Do, News, Over, Report};
 use crate::monitor::restart::plan::Skipped;
 use crate::monitor::restart::progress::Refusal;
-use crate::monitor::restart::standing::{OwnerQuery, OwnerStates};
+use crate::monitor::restart::sight::{OwnerQuery, OwnerStates};
 use crate::monitor::restart::wave::{Reply, Wave};
 use crate::monitor::status::{Begun, CanaryState, Status, Why};
+use crate::monitor::words;
 
 pub(super) struct Drive<'a, 'b> {
     pub(super) step: &'a mut Step<'b>,
@@ -229,7 +230,7 @@ impl Drive<'_, '_> {
         let now = step.context.client.server_now();
         let Over { begun, skipped: left, terminating, selected } = over;
         let left = skipped(&step.status, &left);
-        let (changed, why) = (report::changed(&step.status), step.status.why());
+        let (changed, why) = (words::changed(&step.status), step.status.why());
         let concerned = step.status.sources.iter().filter(|known| !known.changes.is_empty());
         let sources = concerned.map(|known| known.name.clone()).collect();
         step.status.complete(Some(&begun), left, now);
@@ -259,5 +260,5 @@ pub(super) fn skipped(status: &Status, skipped: &[Skipped]) -> (usize, String) {
     if status.why() == Why::Reverted && skipped.is_empty() {
         return (status.skipped, status.skipped_pods.clone());
     }
-    (skipped.len(), report::skipped_pods(skipped))
+    (skipped.len(), words::skipped_pods(skipped))
 }

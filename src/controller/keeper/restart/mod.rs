@@ -29,12 +29,14 @@ use crate::controller::shared::{ListInterest, Listing};
 use crate::kube::error::Error;
 use crate::monitor::hold::may_begin;
 use crate::monitor::notice::{self, Notice};
-use crate::monitor::report::{self, Progress, Situation};
+use crate::monitor::referrers::Scope;
+use crate::monitor::report::{Progress, Situation};
 use crate::monitor::restart::machine::Machine;
-use crate::monitor::restart::plan::{Plan, Scope};
+use crate::monitor::restart::plan::Plan;
 use crate::monitor::restart::stale::Lists;
 use crate::monitor::source::SourceName;
 use crate::monitor::status::Status;
+use crate::monitor::words;
 
 /// How often the pods of a restart whose canary has failed are listed.
 const RECHECK: Duration = Duration::from_secs(60);
@@ -149,7 +151,7 @@ impl Restarts {
             step.report_settled().await?;
             return Ok(step.rest());
         }
-        let (changed, why) = (report::changed(&step.status), step.status.why());
+        let (changed, why) = (words::changed(&step.status), step.status.why());
         let (pods, skipped_pods) = (plan.len(), notice::skipped(&changed, &plan.skipped));
         let machine = Machine::begin(policy, plan, &step.status, context.shared.settings.own_pod.clone(), now);
         let started = (pods > 0).then(|| notice::started(machine.number(), &changed, why, pods));
@@ -244,7 +246,7 @@ impl Restarts {
 
 /// Records the last contents without a restart: no pod that may be restarted has others.
 async fn complete_without_pods(step: &mut Step<'_>, plan: &Plan) {
-    let skipped_pods = notice::skipped(&report::changed(&step.status), &plan.skipped);
+    let skipped_pods = notice::skipped(&words::changed(&step.status), &plan.skipped);
     step.status.complete(None, skipped(&step.status, &plan.skipped), step.context.client.server_now());
     step.context.publish(skipped_pods.as_slice(), &step.memory.uids()).await;
     info!(source = step.policy.source(), "no pod to restart");

@@ -9,8 +9,9 @@ use crate::kube::objects::Owner;
 use crate::kube::{ServerTime, Uid};
 use crate::monitor::pod::Pod;
 use crate::monitor::restart::budget::waits_for_termination;
-use crate::monitor::restart::standing::{OwnerQuery, OwnerStates};
-use crate::monitor::restart::surge::{self, Deployments};
+use crate::monitor::restart::sight::Deployments;
+use crate::monitor::restart::sight::{OwnerQuery, OwnerStates};
+use crate::monitor::restart::surge;
 use crate::monitor::status::{Canary, CanaryState};
 
 impl<P> Machine<P> {
