@@ -16,6 +16,7 @@ pub mod report;
 pub(crate) mod restart;
 mod schedule;
 pub mod selector;
+pub mod situation;
 pub mod source;
 pub mod spec;
 pub mod status;

@@ -10,195 +10,19 @@ use super::discover::MAX_SOURCES;
 use super::hold::Hold;
 use super::notice::Notice;
 use super::reason::{Holds, Reason};
-use super::restart::last::Waiting;
-use super::restart::standing::{CanaryStanding, Move, Standing, Unsettled};
-use super::selector::Selector;
+use super::situation::{Progress, Situation};
 use super::source::SourceName;
-use super::status::{Begun, Condition, Entry, NO_ACTION_NEEDED, NO_RESTART_PENDING, Status, Why};
+use super::status::{Condition, Entry, NO_ACTION_NEEDED, NO_RESTART_PENDING, Status, Why};
 use super::words::{changed, count, quoted, some, source_of};
-use crate::kube::error::Error;
 use crate::kube::objects::DataObject;
 use crate::kube::{CONFIG_MAPS, SECRETS, ServerTime};
-use crate::monitor::pod::Pod;
 
 /// What Ready says of sources that are found late.
 const POLLED: &str = "new sources are found a minute later, because too many selectors are watched; let ConfigMonitors \
                       share a podSelector";
 /// The message of Ready while a request waits.
 const NOT_BEGUN: &str = "a restart is requested, and has not begun";
-/// What may keep the successor of a pod that is handed over from starting.
-const CLAIM: &str = "with spec.maxSurge a volume of mode ReadWriteOnce stays with the pod that is handed over, and its \
-                     successor may wait for it in vain: leave spec.maxSurge out";
 type Message = Cow<'static, str>;
-
-/// The state of a ConfigMonitor, as it is reported.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Situation<'a> {
-    /// Nothing is left to do.
-    Settled {
-        /// The selector of the pods.
-        selector: &'a Selector,
-        /// Which keys of the spec the sources lack, as text for users, if any.
-        missing_keys: Option<&'a str>,
-        /// Whether there is a source.
-        has_sources: bool,
-        /// Whether new sources are found late.
-        pods_are_polled: bool,
-    },
-    /// This many discovered Secrets may not be watched.
-    SecretsNotWatched(usize),
-    /// Pods refer to more objects than a ConfigMonitor may have sources. This is the first of the others.
-    TooManySources(&'a SourceName),
-    /// These sources do not exist.
-    SourceNotFound(&'a [SourceName]),
-    /// The content has changed, and must be quiet first.
-    QuietPeriod {
-        /// The length of the quiet period.
-        seconds: u64,
-    },
-    /// A restart is due, but may not begin yet.
-    Held {
-        /// What holds the restart.
-        hold: &'a Hold,
-        /// Who last wrote the changed sources, if that is known.
-        writers: Vec<String>,
-    },
-    /// Another ConfigMonitor is replacing pods of the same owners.
-    WaitingForOtherRestart,
-    /// Pods are being replaced.
-    RestartInProgress(Progress),
-    /// The restart has made no progress for too long. The error, if there is one, may be why.
-    ProgressDeadlineExceeded(Progress, Option<&'a Error>),
-    /// Some pods cannot be deleted.
-    DeletionRefused(Progress, &'a Error),
-    /// No pod can be evicted now.
-    EvictionBlocked(Progress, &'a Error),
-    /// The canary has failed, for this reason.
-    CanaryFailed(&'a str),
-    /// The spec suspends restarts.
-    Suspended {
-        /// Whether a restart is requested.
-        requested: bool,
-    },
-    /// The spec is invalid.
-    InvalidSpec(&'a str),
-    /// A hash in the status cannot be compared.
-    InvalidStatus(&'a str),
-    /// The operator lacks a right.
-    Forbidden(&'a Error),
-}
-
-/// How far a restart has come.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Progress {
-    pods: usize,
-    /// How many pods are gone or terminating.
-    gone: usize,
-    /// Whether members of StatefulSets go one at a time, whatever set they are of.
-    has_members: bool,
-    /// What the restart waits for.
-    details: Vec<String>,
-}
-
-impl Progress {
-    /// Returns the progress of a restart that has just begun.
-    pub(crate) fn new(begun: &Begun) -> Self {
-        let gone = begun.gone(begun.remaining).max(begun.deleted);
-        Self { pods: begun.pods, gone, has_members: false, details: Vec::new() }
-    }
-
-    pub(crate) fn of(begun: &Begun, standing: &Standing<'_>) -> Self {
-        let (gone, has_members) = (begun.gone(standing.remaining), standing.has_members);
-        let mut progress = Self { gone, has_members, ..Self::new(begun) };
-        if let Some(CanaryStanding { pods, until }) = standing.canary {
-            let until = until.map_or(String::new(), |until| format!(" until {until}"));
-            progress.details.push(format!("canary: {} must stay available{until}", count(pods)));
-        }
-        // Without a canary, only a budget keeps a pass from deleting the others of the pods that wait.
-        if standing.remaining > standing.unstartable.len() + standing.last.count()
-            && standing.canary.is_none()
-            && matches!(standing.next, Move::Wait(_))
-        {
-            progress.details.push("the budget allows no further deletion".to_owned());
-        }
-        match &standing.last {
-            Waiting::None => {}
-            Waiting::Last(pods) => {
-                progress.add("waiting for the other pods (spec.restartLast): ", pods.iter().copied());
-            }
-            Waiting::UntilOneIs(pods) => {
-                progress.add("waiting until a selected pod matches spec.restartLast: ", pods.iter().copied());
-            }
-        }
-        progress.add("handed over: ", standing.handed_over.iter().copied());
-        let obstacles = standing.obstacles.iter().map(|(pod, why)| format!("{pod} ({})", <&str>::from(*why)));
-        progress.add("not handed over: ", obstacles);
-        let unsettled = standing.unsettled.iter().map(|Unsettled { owner, available, expected, failure }| {
-            let failure = failure.map_or(String::new(), |failure| format!(" ({failure})"));
-            format!("{} {} has {available} of {expected} available{failure}", owner.kind, owner.name)
-        });
-        progress.add("", unsettled);
-        let named = |pod: &&Pod| match &pod.trouble {
-            Some(trouble) => format!("{} ({trouble})", pod.name),
-            None => pod.name.to_string(),
-        };
-        let (cut_off, unavailable): (Vec<&Pod>, Vec<&Pod>) =
-            standing.unavailable.iter().partition(|pod| pod.is_cut_off());
-        progress.add("not ready although their containers are: ", cut_off.iter().map(named));
-        progress.add("unavailable: ", unavailable.iter().map(named));
-        if standing.waits_for_claim {
-            progress.details.push(CLAIM.to_owned());
-        }
-        progress.add("terminating: ", standing.terminating.iter().copied());
-        progress
-    }
-
-    #[must_use]
-    pub(crate) fn not_deleted<'a>(mut self, pods: impl ExactSizeIterator<Item = &'a Pod>) -> Self {
-        let name = |pod: &Pod| format!("{}{}", pod.name, if pod.ready_since.is_some() { "" } else { " (not ready)" });
-        self.add("not deleted: ", pods.map(name));
-        self
-    }
-
-    #[must_use]
-    pub(crate) fn left_until_there(mut self, missing: &BTreeSet<SourceName>, pods: &[&str]) -> Self {
-        self.add(&format!("waiting for {}: ", some(missing.iter().map(quoted))), pods.iter().copied());
-        self
-    }
-
-    fn add(&mut self, what: &str, names: impl ExactSizeIterator<Item = impl Into<String>>) {
-        if names.len() > 0 {
-            self.details.push(format!("{what}{}", some(names)));
-        }
-    }
-
-    fn deleted(&self, status: &Status) -> String {
-        let Self { pods, gone, has_members, .. } = self;
-        let order = if *has_members { ", of all StatefulSets one pod at a time" } else { "" };
-        let purpose = match status.why() {
-            Why::Changed | Why::Reverted => format!("for the content of {}", changed(status)),
-            Why::Requested => "as requested".to_owned(),
-        };
-        format!("{gone} of {} deleted {purpose}{order}", count(*pods))
-    }
-
-    fn with_details(&self, text: String) -> String {
-        [&[text], &self.details[..]].concat().join("; ")
-    }
-
-    fn activity(&self) -> String {
-        if self.details.is_empty() {
-            "deleting pods".to_owned()
-        } else {
-            format!("waiting: {}", self.details.join("; "))
-        }
-    }
-
-    fn advice(&self, why: Option<&Error>) -> String {
-        let why = why.map_or(String::new(), |why| format!("; fix the cause: {why}"));
-        self.with_details(format!("no progress within spec.progressDeadlineSeconds{why}"))
-    }
-}
 
 /// Sets the conditions for a situation. Returns a notice if the situation is new and deserves an Event.
 pub fn report(situation: &Situation<'_>, status: &mut Status, generation: i64, now: ServerTime) -> Option<Notice> {

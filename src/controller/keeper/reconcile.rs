@@ -22,7 +22,7 @@ use crate::metrics::MonitorState;
 use crate::monitor::decide::{Decision, Finding, Look, Moment, decide, forgets_after, observe, quiet_until};
 use crate::monitor::notice::{self, Notice};
 use crate::monitor::reason::{Holds, Reason};
-use crate::monitor::report::Situation;
+use crate::monitor::situation::Situation;
 use crate::monitor::spec::Policy;
 use crate::monitor::status::{Status, Why};
 use crate::monitor::words;

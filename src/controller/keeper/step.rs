@@ -5,7 +5,7 @@ use super::memory::{Confirmation, Confirmed, Memory};
 use super::requeue::Requeue;
 use super::scheduling::{Held, Scheduling};
 use crate::kube::error::Error;
-use crate::monitor::report::Situation;
+use crate::monitor::situation::Situation;
 use crate::monitor::source::SourceName;
 use crate::monitor::spec::Policy;
 use crate::monitor::status::Status;

@@ -1,10 +1,15 @@
 use super::*;
 use crate::docs::{REFERENCE, code, table};
-use crate::kube::error::Cause;
+use crate::kube::error::{Cause, Error};
 use crate::kube::objects::Owner;
 use crate::kube::{Action, PODS, Resource};
 use crate::monitor::content::Kind;
 use crate::monitor::notice::{completed, started};
+use crate::monitor::pod::Pod;
+use crate::monitor::restart::last::Waiting;
+use crate::monitor::restart::standing::{CanaryStanding, Move, Standing, Unsettled};
+use crate::monitor::selector::Selector;
+use crate::monitor::status::Begun;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};

@@ -385,7 +385,7 @@ impl<P> Machine<P> {
     }
 
     /// Returns how the restart stands by the pods as they were when they were last known.
-    fn standing(&self) -> Standing<'_> {
+    pub(crate) fn standing(&self) -> Standing<'_> {
         let view = self.pods.view();
         let (plan, policy, owners, deployments) = (&self.plan, &self.policy, &self.owners, &self.deployments);
         let (undeleted, own_pod) = (&self.attempts.undeleted, self.own_pod.as_ref());
@@ -462,6 +462,11 @@ impl<P> Machine<P> {
             Phase::Failing(refusal) => Some(refusal),
             _ => None,
         }
+    }
+
+    /// Returns the sources that do not exist.
+    pub(crate) fn missing(&self) -> &BTreeSet<SourceName> {
+        &self.missing
     }
 
     /// Returns the existing pods whose last deletion failed.

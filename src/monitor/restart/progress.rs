@@ -6,10 +6,9 @@ use std::time::Duration;
 
 use super::budget::waits_for_termination;
 use crate::kube::ServerTime;
-use crate::kube::error::{Cause, Error};
+use crate::kube::error::Error;
 use crate::monitor::pod::Pod;
-use crate::monitor::report::{Progress, Situation};
-use crate::monitor::spec::{DeletionPolicy, Policy};
+use crate::monitor::spec::Policy;
 use crate::monitor::status::Begun;
 
 /// The most causes in the column.
@@ -105,37 +104,10 @@ fn causes(unavailable: &[&Pod]) -> String {
     causes.into_iter().take(MOST_CAUSES).map(|(cause, pods)| format!(", {pods} {cause}")).collect()
 }
 
-pub(crate) fn situation<'a>(
-    policy: &Policy,
-    progress: Progress,
-    refusal: Option<&'a Refusal>,
-    is_stalled: bool,
-) -> Situation<'a> {
-    let Some(Refusal { error, is_expected }) = refusal else {
-        return match is_stalled {
-            true => Situation::ProgressDeadlineExceeded(progress, None),
-            false => Situation::RestartInProgress(progress),
-        };
-    };
-    match &error.cause {
-        _ if is_stalled => Situation::ProgressDeadlineExceeded(progress, Some(error)),
-        Cause::Forbidden(_) => Situation::Forbidden(error),
-        _ if *is_expected => Situation::RestartInProgress(progress),
-        Cause::Blocked(_) => Situation::EvictionBlocked(progress, error),
-        // The API server answers 500 to an eviction if two PodDisruptionBudgets select the pod.
-        cause @ Cause::Refused(_) if policy.deletion_policy == DeletionPolicy::Evict && !cause.is_denial() => {
-            Situation::EvictionBlocked(progress, error)
-        }
-        Cause::Refused(_) | Cause::Invalid(_) => Situation::DeletionRefused(progress, error),
-        _ => Situation::RestartInProgress(progress),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::kube::objects::Owner;
-    use crate::kube::{Action, PODS};
     use serde_json::value::RawValue;
 
     fn policy(more: &str) -> Policy {
@@ -214,37 +186,5 @@ mod tests {
         assert_eq!(progress(&[]), "2/4");
         assert_eq!(progress(&[&pods[3], &Pod::named("b")]), "2/4");
         assert_eq!(progress(&pods.each_ref()), "2/4, 1 ImagePullBackOff, 2 Unschedulable");
-    }
-
-    /// Returns the situation that a pass reports after this error.
-    fn reported(policy: &Policy, is_stalled: bool, cause: Option<(&Cause, bool)>) -> String {
-        let progress = Progress::new(&begun());
-        let error = cause.map(|(cause, _)| Action::new("list", PODS).failed(cause.clone()));
-        let is_expected = cause.is_some_and(|(_, is_expected)| is_expected);
-        let refusal = error.map(|error| Refusal { error, is_expected });
-        let situation = format!("{:?}", situation(policy, progress, refusal.as_ref(), is_stalled));
-        situation.split('(').next().unwrap_or_default().to_owned()
-    }
-
-    #[test]
-    fn a_pass_reports_what_a_user_can_do_about_its_error() {
-        let situation_of = |evict, is_stalled, cause: Option<(&Cause, bool)>| {
-            let policy = policy(if evict { r#","deletionPolicy":"Evict""# } else { "" });
-            reported(&policy, is_stalled, cause)
-        };
-        let text = || "x".to_owned();
-        let (blocked, refused, invalid) = (Cause::Blocked(text()), Cause::Refused(text()), Cause::Invalid(text()));
-        let (forbidden, unreachable) = (Cause::Forbidden(text()), Cause::Unreachable(text()));
-        assert_eq!(situation_of(false, false, None), "RestartInProgress");
-        assert_eq!(situation_of(true, false, Some((&blocked, false))), "EvictionBlocked");
-        assert_eq!(situation_of(true, false, Some((&blocked, true))), "RestartInProgress");
-        assert_eq!(situation_of(true, false, Some((&refused, false))), "EvictionBlocked");
-        assert_eq!(situation_of(false, false, Some((&refused, false))), "DeletionRefused");
-        let denied = Cause::Refused("HTTP 500: admission webhook \"w\" denied the request: x".to_owned());
-        assert_eq!(situation_of(true, false, Some((&denied, false))), "DeletionRefused");
-        assert_eq!(situation_of(true, false, Some((&invalid, false))), "DeletionRefused");
-        assert_eq!(situation_of(false, false, Some((&forbidden, false))), "Forbidden");
-        assert_eq!(situation_of(false, false, Some((&unreachable, false))), "RestartInProgress");
-        assert_eq!(situation_of(false, true, Some((&forbidden, false))), "ProgressDeadlineExceeded");
     }
 }

@@ -5,7 +5,8 @@ use crate::controller::keeper::context::Context;
 use crate::kube::Action;
 use crate::kube::error::{Cause, Error};
 use crate::monitor::CONFIG_MONITORS;
-use crate::monitor::report::{Situation, report};
+use crate::monitor::report::report;
+use crate::monitor::situation::Situation;
 use crate::monitor::status::{Outcome, Status};
 
 impl Memory {

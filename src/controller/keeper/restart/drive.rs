@@ -19,12 +19,12 @@ use crate::kube::{Action, PODS};
 use crate::monitor::hold::{may_begin, record_start};
 use crate::monitor::notice::{self, Notice};
 use crate::monitor::pod::Pod;
-use crate::monitor::report::{Progress, Situation};
 use crate::monitor::restart::machine::{Do, News, Over, Report};
 use crate::monitor::restart::plan::Skipped;
 use crate::monitor::restart::progress::Refusal;
 use crate::monitor::restart::sight::{OwnerQuery, OwnerStates};
 use crate::monitor::restart::wave::{Reply, Wave};
+use crate::monitor::situation::{Progress, Situation};
 use crate::monitor::status::{Begun, CanaryState, Status, Why};
 use crate::monitor::words;
 
@@ -211,7 +211,8 @@ impl Drive<'_, '_> {
         let status = &mut self.step.status;
         let before = status.begun().and_then(|begun| begun.canary.clone());
         status.record(report.begun.clone());
-        self.step.update_status(&report.situation(self.step.policy)).await?;
+        let situation = Situation::of_restart(&self.watched.machine, self.step.policy, &report);
+        self.step.update_status(&situation).await?;
         if before != report.begun.canary {
             match report.begun.canary.as_ref().map(|canary| &canary.state) {
                 Some(CanaryState::Baking { .. }) => info!("canary available"),

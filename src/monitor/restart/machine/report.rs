@@ -3,19 +3,16 @@
 use std::time::Duration;
 
 use super::Machine;
-use crate::monitor::report::{Progress, Situation};
 use crate::monitor::restart::plan::Skipped;
-use crate::monitor::restart::progress::{Refusal, situation};
+use crate::monitor::restart::progress::Refusal;
 use crate::monitor::restart::standing::{Move, Standing};
-use crate::monitor::spec::Policy;
-use crate::monitor::status::{Begun, Canary, CanaryState};
+use crate::monitor::status::{Begun, CanaryState};
 
 /// What is written about a restart.
 pub(crate) struct Report {
     pub(crate) begun: Begun,
-    progress: Progress,
-    refusal: Option<Refusal>,
-    is_stalled: bool,
+    pub(crate) refusal: Option<Refusal>,
+    pub(crate) is_stalled: bool,
 }
 
 /// How a restart has ended.
@@ -29,25 +26,14 @@ pub(crate) struct Over {
     pub(crate) selected: usize,
 }
 
-impl Report {
-    pub(crate) fn situation(&self, policy: &Policy) -> Situation<'_> {
-        if let Some(Canary { state: CanaryState::Failed { message }, .. }) = &self.begun.canary {
-            return Situation::CanaryFailed(message);
-        }
-        situation(policy, self.progress.clone(), self.refusal.as_ref(), self.is_stalled)
-    }
-}
-
 impl<P> Machine<P> {
     pub(super) fn report(&self, refusal: Option<&Refusal>, canary: Option<&CanaryState>) -> Report {
         let standing = self.standing();
-        let progress = Progress::of(&self.begun, &standing).not_deleted(self.undeleted().into_iter());
-        let progress = progress.left_until_there(&self.missing, &standing.unstartable);
         let mut begun = self.recorded(self.begun.clone(), &standing);
         if let Some((known, state)) = begun.canary.as_mut().zip(canary) {
             known.state = state.clone();
         }
-        Report { begun, progress, refusal: refusal.cloned(), is_stalled: self.is_stalled }
+        Report { begun, refusal: refusal.cloned(), is_stalled: self.is_stalled }
     }
 
     /// Returns what to write, by the pods as last seen, about a restart that may not go on: nothing, unless this process
