@@ -13,12 +13,20 @@ use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
 use self::candidate::{Candidate, Lease, LeaseAnswer, LeaseRequest, Loss, NAME, Next, RETRY_PERIOD};
-use crate::End;
 use crate::kube::client::Client;
 use crate::kube::error::{Cause, Error};
 use crate::kube::faults::Faults;
 use crate::kube::{Action, LEASES};
 use crate::metrics::Metrics;
+
+/// Why the operator stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// `shutdown` was cancelled from outside.
+    Requested,
+    /// Another process is the leader, or may be.
+    LeadershipLost,
+}
 
 /// Timeout of a request about the Lease. It leaves time for another request before the deadline.
 const TIMEOUT: Duration = Duration::from_secs(5);

@@ -12,11 +12,11 @@ use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt;
 
 use crate::ambassador::{Ambassador, OPERATORS, kubectl};
+use crate::conditions::{message, reason};
 use crate::monitors::{Monitor, all};
 use crate::options::{Access, Format, Search};
 use crate::outcome::Failure;
 use crate::text::{compact_json, count, in_one_line, print};
-use crate::verdict::{message, reason};
 
 const CRD: &str = include_str!("../../crd.yml");
 const CRDS: Resource = Resource {

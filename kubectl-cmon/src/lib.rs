@@ -5,6 +5,7 @@
 
 mod ambassador;
 mod complete;
+mod conditions;
 mod convert;
 mod coverage;
 mod create;

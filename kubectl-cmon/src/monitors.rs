@@ -17,8 +17,8 @@ use configmonitor_operator::monitor::{CONFIG_MONITORS, ConfigMonitor, MonitorMet
 use serde::de::IgnoredAny;
 use serde_json::Value;
 
+use crate::conditions::reason;
 use crate::outcome::Failure;
-use crate::verdict::reason;
 
 /// A ConfigMonitor with its spec and its status decoded.
 pub(crate) struct Monitor {

@@ -14,6 +14,7 @@ use reqwest::Url;
 use serde_json::{Value, json};
 
 use crate::ambassador::Ambassador;
+use crate::conditions::{message, reason};
 use crate::manifests::{self, Edit};
 use crate::monitors::{Monitor, name_of};
 use crate::options::{Access, Format, Plan};
@@ -21,7 +22,6 @@ use crate::outcome::Failure;
 use crate::shadow::{Deeds, Premise, play};
 use crate::status::purpose;
 use crate::text::{Node, count, pretty_json, print};
-use crate::verdict::{message, reason};
 
 /// ConfigMonitors that are played at a time.
 const AT_ONCE: usize = 8;

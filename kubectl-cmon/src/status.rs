@@ -14,11 +14,11 @@ use serde_json::{Value, json};
 use tokio::time::sleep;
 
 use crate::ambassador::Ambassador;
+use crate::conditions::{is_true, message, reason};
 use crate::monitors::{Monitor, pods_of};
 use crate::options::{Format, Status};
 use crate::outcome::Failure;
 use crate::text::{Node, ago, bar, compact_json, count, in_one_line, pretty_json, print, reprint, say};
-use crate::verdict::{is_true, message, reason};
 
 /// The time between two looks with `--watch`.
 const PAUSE: Duration = Duration::from_secs(2);

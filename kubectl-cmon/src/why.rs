@@ -10,6 +10,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::ambassador::Ambassador;
+use crate::conditions::{message, reason};
 use crate::monitors::{Monitor, all};
 use crate::options::{Format, WORKLOADS, Why};
 use crate::outcome::Failure;
@@ -17,7 +18,6 @@ use crate::plan::look_ahead;
 use crate::shadow::Premise;
 use crate::status::{cause, purpose, source_line};
 use crate::text::{Node, ago, pretty_json, print};
-use crate::verdict::{message, reason};
 
 #[derive(Deserialize)]
 struct Labelled {

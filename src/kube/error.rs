@@ -105,6 +105,12 @@ fn is_denial(message: &str) -> bool {
     DENIALS.iter().any(|denial| message.contains(denial))
 }
 
+impl Action {
+    pub(crate) fn failed(&self, cause: Cause) -> Error {
+        Error { action: Box::new(self.clone()), cause }
+    }
+}
+
 impl Cause {
     /// Reads an answer that is not 2xx. `retry_after` is the header of that name, `body` at least the quotable part of
     /// the answer.

@@ -23,8 +23,6 @@ use std::time::Duration;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-use self::error::{Cause, Error};
-
 /// The identity of an object. An object of the same name that is created later has another one. Cheap to clone.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(transparent)]
@@ -89,10 +87,6 @@ impl Action {
 
     pub(crate) fn of(self, subresource: &'static str) -> Self {
         Self { subresource: Some(subresource), ..self }
-    }
-
-    pub(crate) fn failed(&self, cause: Cause) -> Error {
-        Error { action: Box::new(self.clone()), cause }
     }
 
     /// The resource as in RBAC rules: `pods/eviction`.

@@ -6,8 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::ConfigMonitor;
+use super::restart::budget::is_available;
 use super::restart::sight::DeploymentState;
-use super::restart::{SKEW, SLACK, is_available};
+use super::restart::{SKEW, SLACK};
 use super::source::SourceName;
 use super::spec::Policy;
 use super::status::{Begun, SourceStatus, Status};

@@ -4,18 +4,17 @@
 //! [`Machine::next`] says what to do, and [`Machine::heard`] takes what has happened.
 
 mod facts;
+mod outcome;
 mod pass;
-mod report;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-pub(crate) use self::report::{Over, Report};
 use super::Now;
 use super::canary::CanarySight;
 use super::pace::Pace;
-use super::plan::Plan;
+use super::plan::{Plan, Skipped};
 use super::progress::{Advance, Refusal};
 use super::seen::Seen;
 use super::sight::Deployments;
@@ -103,6 +102,24 @@ pub(crate) enum Do<P> {
     Decide,
     /// Leave with this error.
     Fail(Error),
+}
+
+/// What is written about a restart.
+pub(crate) struct Report {
+    pub(crate) begun: Begun,
+    pub(crate) refusal: Option<Refusal>,
+    pub(crate) is_stalled: bool,
+}
+
+/// How a restart has ended.
+pub(crate) struct Over {
+    pub(crate) begun: Begun,
+    /// The pods that it skipped.
+    pub(crate) skipped: Vec<Skipped>,
+    /// How many of its pods are still terminating.
+    pub(crate) terminating: usize,
+    /// How many pods are selected.
+    pub(crate) selected: usize,
 }
 
 /// What has happened.

@@ -2,7 +2,7 @@
 //!
 //! No I/O and no clock: pods, owners, answers and times come as arguments. `controller::restart` asks and carries out.
 
-mod budget;
+pub(super) mod budget;
 mod canary;
 pub(crate) mod last;
 pub(crate) mod machine;
@@ -17,8 +17,6 @@ pub(crate) mod surge;
 pub(crate) mod wave;
 
 use std::time::{Duration, Instant};
-
-pub(super) use self::budget::is_available;
 
 use crate::kube::ServerTime;
 

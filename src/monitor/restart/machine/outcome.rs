@@ -2,29 +2,10 @@
 
 use std::time::Duration;
 
-use super::Machine;
-use crate::monitor::restart::plan::Skipped;
+use super::{Machine, Over, Report};
 use crate::monitor::restart::progress::Refusal;
 use crate::monitor::restart::standing::{Move, Standing};
 use crate::monitor::status::{Begun, CanaryState};
-
-/// What is written about a restart.
-pub(crate) struct Report {
-    pub(crate) begun: Begun,
-    pub(crate) refusal: Option<Refusal>,
-    pub(crate) is_stalled: bool,
-}
-
-/// How a restart has ended.
-pub(crate) struct Over {
-    pub(crate) begun: Begun,
-    /// The pods that it skipped.
-    pub(crate) skipped: Vec<Skipped>,
-    /// How many of its pods are still terminating.
-    pub(crate) terminating: usize,
-    /// How many pods are selected.
-    pub(crate) selected: usize,
-}
 
 impl<P> Machine<P> {
     pub(super) fn report(&self, refusal: Option<&Refusal>, canary: Option<&CanaryState>) -> Report {
