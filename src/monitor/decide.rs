@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::content::{ContentHash, UnknownHash};
+use super::content::ContentHash;
 use super::hold::{Hold, may_begin};
 use super::restart::SKEW;
 use super::source::{Keys, Origin, Source, SourceName};
@@ -110,22 +110,14 @@ impl Look {
     }
 }
 
-/// Updates a record to what was read.
-///
-/// # Errors
-/// If a hash in the record cannot be compared. The record must then be left as it is.
-pub fn observe(
-    policy: &Policy,
-    status: &Status,
-    look: &Look,
-    moment: Moment,
-) -> Result<(Status, Finding), UnknownHash> {
-    let mut next = status.clone();
+/// Updates a record, whose hashes can be compared, to what was read.
+pub fn observe(policy: &Policy, mut next: Status, look: &Look, moment: Moment) -> (Status, Finding) {
+    let was_baselined = next.is_baselined();
     next.source = Some(policy.source());
     forget_sources(policy, &mut next, moment.server_now);
-    let is_basis_named = take_keys(policy, look, &mut next)?.max(record_sources(policy, look, &mut next));
+    let is_basis_named = take_keys(policy, look, &mut next).max(record_sources(policy, look, &mut next));
     forget_unreferenced(policy, look, &mut next, moment.server_now);
-    let is_changed = append(policy, look, &mut next, moment.server_now)?;
+    let is_changed = append(policy, look, &mut next, moment.server_now);
     // The last contents must have been read after the quiet period.
     let is_quiet = quiet_until(policy, &next, look, moment).is_none_or(|until| until <= moment.read_at);
     match next.begun() {
@@ -137,7 +129,7 @@ pub fn observe(
     if !next.has_work() {
         (next.restart, next.outdated) = (None, None);
         // What is discovered later says nothing about the other sources.
-        let is_new = is_basis_named == Some(true) || is_basis_named.is_some() && !status.is_baselined();
+        let is_new = is_basis_named == Some(true) || is_basis_named.is_some() && !was_baselined;
         look.newest().filter(|_| is_new).iter().for_each(|newest| next.baseline(newest.at));
     }
     let finding = match is_basis_named {
@@ -145,19 +137,19 @@ pub fn observe(
         Some(_) => Finding::Baseline,
         None => Finding::Unchanged,
     };
-    Ok((next, finding))
+    (next, finding)
 }
 
 /// Appends each content that is not the last one of its source. Returns whether there was any. That ends the bake time of
 /// a canary.
-fn append(policy: &Policy, look: &Look, status: &mut Status, now: ServerTime) -> Result<bool, UnknownHash> {
+fn append(policy: &Policy, look: &Look, status: &mut Status, now: ServerTime) -> bool {
     let settled_at = status.settled_at;
     let newest = status.changes().map(|change| change.observed_at).max();
     let mut at = None;
     for (source, content) in look.of(policy) {
         let known = status.sources.iter_mut().find(|known| is_about(known, source));
         let Some((known, content)) = known.zip(content) else { continue };
-        if known.last().map_or(Ok(true), |last| last.is(&content.hash))? {
+        if known.last().is_none_or(|last| *last == content.hash) {
             continue;
         }
         let before = known.changes.last().map(|change| change.observed_at);
@@ -169,7 +161,7 @@ fn append(policy: &Policy, look: &Look, status: &mut Status, now: ServerTime) ->
         known.append(Change { hash, since, observed_at, pods_resource_version: None, begun: false });
         at = at.max(Some(observed_at));
     }
-    let Some(at) = at else { return Ok(false) };
+    let Some(at) = at else { return false };
     status.limit();
     // Two controllers that fight over the content must not restart pods: content that is back begins anew.
     let is_anew = status.is_on_target() || newest.is_none_or(|newest| at.since(newest) >= policy.quiet_period);
@@ -179,7 +171,7 @@ fn append(policy: &Policy, look: &Look, status: &mut Status, now: ServerTime) ->
     let canary = restart.begun.iter_mut().filter_map(|begun| begun.canary.as_mut());
     canary.filter(|canary| canary.state.is_baking()).for_each(|canary| canary.state = CanaryState::Replacing);
     status.outdated = None;
-    Ok(true)
+    true
 }
 
 /// Forgets the sources that the spec no longer names or discovers. A restart goes on for what is left, if anything is, but
@@ -231,10 +223,7 @@ pub(crate) fn forgets_after(status: &Status, now: ServerTime) -> Option<Duration
 /// Goes over to the keys of the spec. Content that is the same under the recorded keys is the same under these: the first
 /// content of further keys is a baseline. Other content is a change, whatever it is under the keys of the spec. Returns whether
 /// there was a baseline of a named source, if there was any.
-///
-/// # Errors
-/// If a hash in the record cannot be compared.
-fn take_keys(policy: &Policy, look: &Look, status: &mut Status) -> Result<Option<bool>, UnknownHash> {
+fn take_keys(policy: &Policy, look: &Look, status: &mut Status) -> Option<bool> {
     let mut basis = None;
     for known in &mut status.sources {
         let Some((source, content)) = look.at(policy, &known.name) else { continue };
@@ -248,14 +237,14 @@ fn take_keys(policy: &Policy, look: &Look, status: &mut Status) -> Result<Option
                     basis = basis.max(Some(source.origin == Origin::Named));
                 }
                 for hash in known.hashes_mut() {
-                    *hash = hash.rekeyed(before, &content.hash)?;
+                    *hash = hash.rekeyed(before, &content.hash);
                 }
                 known.resource_version.clone_from(&content.version);
             }
         }
         known.keys.clone_from(&source.keys);
     }
-    Ok(basis)
+    basis
 }
 
 /// Returns whether some keys are not among these.

@@ -214,11 +214,11 @@ impl Situation<'_> {
                 "waiting for a valid spec",
                 format!("correct the spec: {text}"),
             ),
-            Self::InvalidStatus(text) => said(
+            Self::InvalidStatus(hash) => said(
                 Reason::InvalidStatus,
                 "the status is invalid, and no pod is restarted",
                 "waiting for a valid status",
-                format!("upgrade the operator, or clear the status: {text}"),
+                format!("upgrade the operator, or clear the status: the hash \"{hash}\" was not made by this version"),
             ),
             Self::Forbidden(error) => {
                 // Whichever request was refused first, a source takes all three.

@@ -1,5 +1,6 @@
 //! The state of a ConfigMonitor, as it is to be reported, and how far a restart has come.
 
+use super::content::ContentHash;
 use super::hold::Hold;
 use super::pod::Pod;
 use super::restart::last::Waiting;
@@ -69,7 +70,7 @@ pub enum Situation<'a> {
     /// The spec is invalid.
     InvalidSpec(&'a str),
     /// A hash in the status cannot be compared.
-    InvalidStatus(&'a str),
+    InvalidStatus(&'a ContentHash),
     /// The operator lacks a right.
     Forbidden(&'a Error),
 }

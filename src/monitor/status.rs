@@ -661,6 +661,12 @@ impl Status {
         self.restart.is_some() || self.sources.iter().any(|source| source.hash.is_some())
     }
 
+    /// Returns the first hash that cannot be compared, which is no change of content: another version has made it.
+    pub(crate) fn unknown_hash(&self) -> Option<&ContentHash> {
+        let hashes = self.sources.iter().filter_map(|known| known.hash.as_ref());
+        hashes.chain(self.changes().map(|change| &change.hash)).find(|hash| !hash.has_known_framing())
+    }
+
     /// Returns what decides which pods are old.
     pub(crate) fn journal(&self) -> Journal {
         let unmarked = |change: &Change| Change { begun: false, ..change.clone() };

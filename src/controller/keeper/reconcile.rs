@@ -56,21 +56,25 @@ impl Reconciler {
     async fn step(&mut self, scheduling: &mut Scheduling, held: Held) -> Result<Requeue, Error> {
         let latest = scheduling.latest();
         let Some(record) = self.memory.record(&self.context, &latest).await? else { return Ok(Requeue::missing()) };
-        let (policy, mut status) = (Policy::of(record.spec.as_deref()), record.status.clone());
-        match policy {
-            Ok(mut policy) => {
-                if !self.discover(&mut policy, &status, &latest)? {
-                    return Ok(Requeue::At(None));
-                }
-                self.reconcile_spec(&policy, status, &latest, (scheduling, held)).await
-            }
-            Err(text) => {
-                self.restarts.record_deletions(&mut status);
-                self.memory.forget_readings();
-                self.memory.update_status(&self.context, status, &Situation::InvalidSpec(&text)).await?;
-                Ok(Requeue::At(None))
-            }
+        let (policy, status) = (Policy::of(record.spec.as_deref()), record.status.clone());
+        let unknown = status.unknown_hash().cloned();
+        let mut policy = match (policy, &unknown) {
+            (Ok(policy), None) => policy,
+            (Ok(_), Some(hash)) => return self.report_invalid(status, &Situation::InvalidStatus(hash)).await,
+            (Err(text), _) => return self.report_invalid(status, &Situation::InvalidSpec(&text)).await,
+        };
+        if !self.discover(&mut policy, &status, &latest)? {
+            return Ok(Requeue::At(None));
         }
+        self.reconcile_spec(&policy, status, &latest, (scheduling, held)).await
+    }
+
+    /// Until somebody mends it, anything may happen, as in a crash.
+    async fn report_invalid(&mut self, mut status: Status, situation: &Situation<'_>) -> Result<Requeue, Error> {
+        self.restarts.record_deletions(&mut status);
+        self.memory.forget_readings();
+        self.memory.update_status(&self.context, status, situation).await?;
+        Ok(Requeue::At(None))
     }
 
     /// Adds the sources that are read from the pods. Returns false if the pods have not been listed yet.
@@ -94,7 +98,7 @@ impl Reconciler {
     async fn reconcile_spec(
         &mut self,
         policy: &Policy,
-        mut status: Status,
+        status: Status,
         latest: &Latest,
         (scheduling, mut held): (&Scheduling, Held),
     ) -> Result<Requeue, Error> {
@@ -103,20 +107,11 @@ impl Reconciler {
         let now = timer_now();
         let read_at = self.memory.read_at().unwrap_or(now);
         let moment = Moment { read_at, now, server_now: self.context.client.server_now() };
-        let (observed, finding) = match observe(policy, &status, &look, moment) {
-            Ok(observed) => observed,
-            Err(unknown) => {
-                let text = unknown.to_string();
-                self.memory.update_status(&self.context, status, &Situation::InvalidStatus(&text)).await?;
-                return Ok(Requeue::At(None));
-            }
-        };
         // One that has forgotten its sources has been seen before.
-        let is_new = status.baselined_at.is_none() && status.history.is_empty();
-        let is_first_sight = is_new && !status.is_baselined() && observed.is_baselined();
-        status = observed;
+        let is_new = status.baselined_at.is_none() && status.history.is_empty() && !status.is_baselined();
+        let (mut status, finding) = observe(policy, status, &look, moment);
         let request = self.memory.request();
-        if is_first_sight {
+        if is_new && status.is_baselined() {
             // It was made before the first content was recorded.
             status.last_handled_restart_request.clone_from(&request);
         }

@@ -3,7 +3,7 @@ use crate::docs::{REFERENCE, code, table};
 use crate::kube::error::{Cause, Error};
 use crate::kube::objects::Owner;
 use crate::kube::{Action, PODS, Resource};
-use crate::monitor::content::Kind;
+use crate::monitor::content::{ContentHash, Kind};
 use crate::monitor::notice::{completed, started};
 use crate::monitor::pod::Pod;
 use crate::monitor::restart::last::Waiting;
@@ -22,6 +22,7 @@ static SOURCES: LazyLock<[SourceName; 1]> =
 static DENIED: LazyLock<Error> =
     LazyLock::new(|| Action::on("get", PODS, "web-9").failed(Cause::Refused("denied".to_owned())));
 
+static UNKNOWN: LazyLock<ContentHash> = LazyLock::new(|| "blake9:00".into());
 static OUTSIDE: LazyLock<Hold> = LazyLock::new(|| {
     let opens = "2026-11-24T02:00:00+01:00[Europe/Berlin]".parse().unwrap();
     Hold::OutsideWindow(Some(opens))
@@ -132,7 +133,7 @@ fn situations() -> Vec<(Situation<'static>, [&'static str; 3], Option<&'static s
         (Situation::ProgressDeadlineExceeded(progress(), Some(&DENIED)), stalled, Some("ProgressDeadlineExceeded")),
         (Situation::CanaryFailed("pod a: it crashed"), stalled, Some("CanaryFailed")),
         (Situation::InvalidSpec("no source"), stalled, Some("InvalidSpec")),
-        (Situation::InvalidStatus("no hash"), stalled, Some("InvalidStatus")),
+        (Situation::InvalidStatus(&UNKNOWN), stalled, Some("InvalidStatus")),
         (Situation::Forbidden(&DENIED), stalled, Some("Forbidden")),
     ]
 }

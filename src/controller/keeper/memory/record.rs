@@ -61,8 +61,9 @@ impl Record {
         is_it.then(|| Self::of(monitor)).transpose()
     }
 
-    /// Replaces the status by compare-and-swap. Consumes the record: after a failure it may be stale.
-    pub(super) async fn replace_status(self, context: &Context, status: Status) -> Result<Self, Error> {
+    /// Replaces the status by compare-and-swap. Returns the status before, and whether the API server has stored the journals
+    /// and the restart as they were sent. Consumes the record: after a failure it may be stale.
+    pub(super) async fn replace_status(self, context: &Context, status: Status) -> Result<(Self, Status, bool), Error> {
         let Context { client, name, uid, .. } = context;
         let update = Update {
             api_version: CONFIG_MONITORS.api_version,
@@ -78,9 +79,16 @@ impl Record {
         let answer: ConfigMonitor = client.replace_status(CONFIG_MONITORS, name, &update).await?.value;
         let stored = decode(name, self.generation, answer.status.as_deref())?;
         // What was written shares its words and hashes with what has been read.
-        let status = if stored == status { compact(status) } else { stored };
+        let (status, is_stored) = match stored == status {
+            true => (compact(status), true),
+            false => {
+                let is_stored = stored.has_recorded(&status);
+                (stored, is_stored)
+            }
+        };
+        let Self { generation, request, spec, status: before, .. } = self;
         // The other fields are unchanged: otherwise the resourceVersion would have differed.
-        Ok(Self { version: answer.metadata.resource_version, status, ..self })
+        Ok((Self { version: answer.metadata.resource_version, generation, request, spec, status }, before, is_stored))
     }
 }
 

@@ -17,26 +17,33 @@ impl Memory {
         status: Status,
         situation: &Situation<'_>,
     ) -> Result<(Status, Confirmed), Error> {
-        let (intent, before) = (status.clone(), self.status().cloned().unwrap_or_default());
-        let status = self.update_status(context, status, situation).await?;
+        let (status, unstored) = self.write(context, status, situation).await?;
         // The schema of an older CustomResourceDefinition may have dropped some of it: pods would be deleted twice or too early.
-        if !status.has_recorded(&intent) {
-            if status.restart.is_some() {
-                self.update_status(context, before, situation).await?;
-            }
-            let cause = Cause::Invalid("the API server has not stored the restart".to_owned());
-            return Err(not_written(context, cause));
+        let Some(before) = unstored else { return Ok((status, Confirmed { generation: self.generation() })) };
+        if status.restart.is_some() {
+            self.update_status(context, before, situation).await?;
         }
-        Ok((status, Confirmed { generation: self.generation() }))
+        let cause = Cause::Invalid("the API server has not stored the restart".to_owned());
+        Err(not_written(context, cause))
     }
 
     /// Sets the conditions, writes the status if it has changed, and publishes the notice. Returns the stored status.
     pub(crate) async fn update_status(
         &mut self,
         context: &Context,
-        mut status: Status,
+        status: Status,
         situation: &Situation<'_>,
     ) -> Result<Status, Error> {
+        self.write(context, status, situation).await.map(|(stored, _)| stored)
+    }
+
+    /// Returns the stored status, and the one before if the journals or the restart were not stored as they were sent.
+    async fn write(
+        &mut self,
+        context: &Context,
+        mut status: Status,
+        situation: &Situation<'_>,
+    ) -> Result<(Status, Option<Status>), Error> {
         // The record is put back once the write has succeeded: if it fails, the outcome is unknown. Without a record,
         // the conflict makes the keeper read it again.
         let Some(mut record) = self.record.take() else {
@@ -44,14 +51,18 @@ impl Memory {
             return Err(not_written(context, cause));
         };
         let notice = report(situation, &mut status, record.generation, context.client.server_now());
+        let mut unstored = None;
         // An annotation that changes all the time costs one write for each look: edits during a look collapse.
         if status != record.status {
             let (ended, skipped) = (status.ended_since(&record.status).cloned(), status.skipped);
-            record = record.replace_status(context, status).await.inspect_err(|error| {
+            let written = record.replace_status(context, status).await.inspect_err(|error| {
                 if matches!(error.cause, Cause::Conflict(_)) {
                     context.shared.settings.metrics.status_conflict();
                 }
             })?;
+            let (stored, before, is_stored) = written;
+            record = stored;
+            unstored = Some(before).filter(|_| !is_stored);
             if let Some(ended) = ended {
                 context.tally.restart_over(ended.result.into(), ended.completed_at.since(ended.started_at));
                 if ended.result == Outcome::Completed {
@@ -60,7 +71,7 @@ impl Memory {
             }
         }
         context.publish(notice.as_slice(), &self.uids()).await;
-        Ok(self.record.insert(record).status.clone())
+        Ok((self.record.insert(record).status.clone(), unstored))
     }
 }
 
