@@ -37,7 +37,7 @@ const MAX_HEAD: usize = 8 << 10;
 /// Answers share a text of metrics that is not older than this, so that slow readers hold only a few.
 const SHARES_TEXT_FOR: Duration = Duration::from_secs(1);
 
-type Answer = Response<Full<Bytes>>;
+type HttpAnswer = Response<Full<Bytes>>;
 
 struct Admin {
     readiness: Readiness,
@@ -102,7 +102,7 @@ impl Admin {
         Self { readiness, metrics, text: Mutex::new((Instant::now(), none)) }
     }
 
-    fn answer<B>(&self, request: &Request<B>) -> Answer {
+    fn answer<B>(&self, request: &Request<B>) -> HttpAnswer {
         match (request.method(), request.uri().path()) {
             (&Method::GET | &Method::HEAD, "/livez") => answer(StatusCode::OK, "ok\n"),
             (&Method::GET | &Method::HEAD, "/readyz") => match self.why_not_ready() {
@@ -135,7 +135,7 @@ impl Admin {
     }
 }
 
-fn answer(code: StatusCode, text: impl Into<Bytes>) -> Answer {
+fn answer(code: StatusCode, text: impl Into<Bytes>) -> HttpAnswer {
     let mut answer = Response::new(Full::new(text.into()));
     *answer.status_mut() = code;
     answer

@@ -35,7 +35,7 @@ pub(crate) struct Latest {
     /// that the watch did not show.
     pub(crate) listed: Option<ResourceVersion>,
     /// The keeper may already have read a spec that names other sources.
-    pub(crate) sources: Box<[Arc<Bell>]>,
+    pub(crate) sources: Box<[Arc<SourceBell>]>,
     /// The objects to which the selected pods refer, or why these cannot be watched. `None` until they have been listed, and
     /// if the spec does not ask for it.
     pub(crate) found: Option<Result<Arc<Found>, Arc<Error>>>,
@@ -47,7 +47,7 @@ pub(crate) struct Latest {
 
 /// The doorbell of a source, which the keepers of all ConfigMonitors that refer to it share.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Bell {
+pub(crate) struct SourceBell {
     /// A keeper that has read a new spec before the index has must not apply the doorbell of an earlier source.
     pub(crate) source: SourceName,
     pub(crate) doorbell: Doorbell,
@@ -56,7 +56,7 @@ pub(crate) struct Bell {
 
 impl Latest {
     /// Returns the bell of this source, unless the index does not know yet that the ConfigMonitor refers to the source.
-    pub(crate) fn bell(&self, source: &SourceName) -> Option<&Arc<Bell>> {
+    pub(crate) fn bell(&self, source: &SourceName) -> Option<&Arc<SourceBell>> {
         self.sources.iter().find(|bell| bell.source == *source)
     }
 }

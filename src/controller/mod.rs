@@ -27,7 +27,7 @@ use self::latest::Latest;
 use self::limits::Limits;
 pub use self::shared::Settings;
 use self::shared::Shared;
-use self::watching::{Change, Changes, Dispatcher, Watches};
+use self::watching::{Dispatcher, Instruction, Instructions, Watches};
 pub use self::watching::{Excluded, NamespaceSelector, Namespaces, Readiness};
 use crate::kube::Uid;
 use crate::kube::client::Client;
@@ -104,17 +104,17 @@ impl Keepers {
         Self { client, handles: BTreeMap::new(), ending: Vec::new(), tasks: JoinSet::new() }
     }
 
-    fn apply(&mut self, Changes { shared, changes }: Changes) {
+    fn apply(&mut self, Instructions { shared, changes }: Instructions) {
         self.ending.retain(|before| !before.latest.is_closed());
         for change in changes {
             match change {
-                Change::LookAfter => {
+                Instruction::LookAfter => {
                     if let Some(stop) = shared.surging.ring(self.client.stop()) {
                         self.tasks.spawn(surge::run(Arc::clone(&shared), stop));
                     }
                 }
-                Change::Start(monitor, latest) => self.start(&shared, *monitor, latest),
-                Change::Notify(uid, latest) => {
+                Instruction::Start(monitor, latest) => self.start(&shared, *monitor, latest),
+                Instruction::Notify(uid, latest) => {
                     if let Some(handle) = self.handles.get(&uid) {
                         handle.latest.send_if_modified(|current| {
                             let changed = *current != latest;
@@ -123,7 +123,7 @@ impl Keepers {
                         });
                     }
                 }
-                Change::Stop(uid) => {
+                Instruction::Stop(uid) => {
                     if let Some(handle) = self.handles.remove(&uid) {
                         handle.latest.send_modify(|latest| latest.is_stopped = true);
                         self.ending.push(Arc::new(handle));

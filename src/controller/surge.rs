@@ -168,7 +168,7 @@ impl<T> Sample<T> {
 }
 
 /// What has handed a pod over, as the pod says.
-struct By<'a> {
+struct HandedOverBy<'a> {
     monitor: &'a str,
     uid: &'a str,
     /// The number of the restart.
@@ -176,12 +176,12 @@ struct By<'a> {
     at: &'a str,
 }
 
-fn by(pod: &Pod) -> By<'_> {
+fn by(pod: &Pod) -> HandedOverBy<'_> {
     let by = pod.handed_over.as_deref().map_or("", |handed_over| &handed_over.by);
     let (monitor, rest) = by.split_once('/').unwrap_or_default();
     let (uid, rest) = rest.split_once('/').unwrap_or_default();
     let (restart, at) = rest.rsplit_once('/').unwrap_or_default();
-    By { monitor, uid, restart: restart.parse().ok(), at }
+    HandedOverBy { monitor, uid, restart: restart.parse().ok(), at }
 }
 
 fn since(pod: &Pod) -> ServerTime {
@@ -190,7 +190,7 @@ fn since(pod: &Pod) -> ServerTime {
 
 impl HandedOverPod {
     fn claim(&self, found: Option<&ConfigMonitor>) -> Claim {
-        let By { uid, restart, .. } = by(&self.pod);
+        let HandedOverBy { uid, restart, .. } = by(&self.pod);
         Claim::of(found, (uid, restart), (&self.labels.to_map(), self.referred.as_ref(), self.pod.created))
     }
 }

@@ -47,23 +47,23 @@ pub struct Client {
     namespace: Option<Arc<str>>,
     is_divided: bool,
     /// What the handles on this namespace may take of the limits. None: all.
-    share: Option<Arc<Limits>>,
+    share: Option<Arc<Permits>>,
     stop: CancellationToken,
 }
 
 struct ClientState {
     transport: Box<dyn Transport>,
     base: Url,
-    limits: Limits,
+    limits: Permits,
     /// The shares in use, by namespace.
-    shares: Mutex<BTreeMap<Arc<str>, Weak<Limits>>>,
+    shares: Mutex<BTreeMap<Arc<str>, Weak<Permits>>>,
     /// The time of the last answer, and when that came.
     clock: Mutex<Option<(ServerTime, Instant)>>,
     meter: Arc<dyn Meter>,
 }
 
 /// The limits on what is in flight or in memory.
-struct Limits {
+struct Permits {
     max_requests: usize,
     requests: Arc<Semaphore>,
     max_deletions: usize,
@@ -115,7 +115,7 @@ impl Client {
         meter: Arc<dyn Meter>,
         stop: CancellationToken,
     ) -> Self {
-        let limits = Limits::new(requests, deletions, LARGE_AT_ONCE);
+        let limits = Permits::new(requests, deletions, LARGE_AT_ONCE);
         let (shares, clock) = (Mutex::default(), Mutex::default());
         let shared = ClientState { transport, base, limits, shares, clock, meter };
         Self { shared: Arc::new(shared), namespace: None, is_divided: false, share: None, stop }
@@ -346,7 +346,7 @@ impl Client {
         Ok(())
     }
 
-    async fn permit(&self, of: fn(&Limits) -> &Arc<Semaphore>, action: &Action) -> Result<Permit, Error> {
+    async fn permit(&self, of: fn(&Permits) -> &Arc<Semaphore>, action: &Action) -> Result<Permit, Error> {
         let permit = self.stop.run_until_cancelled(self.acquire(of)).await;
         // The permit may have come free as the handle was stopped.
         self.check_stop(action)?;
@@ -362,7 +362,7 @@ impl Client {
     }
 
     /// The permit of the share comes first: who waits for it keeps nothing from others.
-    async fn acquire(&self, of: fn(&Limits) -> &Arc<Semaphore>) -> Permit {
+    async fn acquire(&self, of: fn(&Permits) -> &Arc<Semaphore>) -> Permit {
         let mut held = Vec::new();
         for limits in self.share.iter().map(|share| &**share).chain([&self.shared.limits]) {
             // It fails only when the semaphore is closed, and none is.
@@ -481,12 +481,12 @@ async fn append(text: &mut BytesMut, rest: &mut Body, max: usize) -> Result<(), 
 }
 
 impl ClientState {
-    fn share_of(&self, namespace: &Arc<str>) -> Arc<Limits> {
+    fn share_of(&self, namespace: &Arc<str>) -> Arc<Permits> {
         let mut shares = self.shares.lock().unwrap_or_else(PoisonError::into_inner);
         shares.get(namespace).and_then(Weak::upgrade).unwrap_or_else(|| {
             shares.retain(|_, share| share.strong_count() > 0);
-            let Limits { max_requests, max_deletions, .. } = self.limits;
-            let share = Limits::new(max_requests.div_ceil(2), max_deletions.div_ceil(2), LARGE_AT_ONCE.div_ceil(2));
+            let Permits { max_requests, max_deletions, .. } = self.limits;
+            let share = Permits::new(max_requests.div_ceil(2), max_deletions.div_ceil(2), LARGE_AT_ONCE.div_ceil(2));
             let share = Arc::new(share);
             shares.insert(Arc::clone(namespace), Arc::downgrade(&share));
             share
@@ -494,7 +494,7 @@ impl ClientState {
     }
 }
 
-impl Limits {
+impl Permits {
     fn new(requests: usize, deletions: usize, large: usize) -> Self {
         Self {
             max_requests: requests,

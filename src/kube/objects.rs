@@ -242,12 +242,12 @@ pub(crate) const CREATING: [&str; 2] = ["ContainerCreating", "PodInitializing"];
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct PodSpec {
     restart_policy: String,
-    volumes: Vec<Volume>,
+    volumes: Vec<PodVolume>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-struct Volume {
+struct PodVolume {
     persistent_volume_claim: Option<IgnoredAny>,
 }
 

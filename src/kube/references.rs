@@ -25,8 +25,8 @@ pub struct References {
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct Volume {
-    config_map: Option<Named>,
-    secret: Option<Named>,
+    config_map: Option<NamedObject>,
+    secret: Option<NamedObject>,
     projected: Option<Projected>,
 }
 
@@ -57,14 +57,14 @@ struct Variable {
 #[serde(rename_all = "camelCase", default)]
 struct Reference {
     #[serde(alias = "configMapRef", alias = "configMapKeyRef")]
-    config_map: Option<Named>,
+    config_map: Option<NamedObject>,
     #[serde(alias = "secretRef", alias = "secretKeyRef")]
-    secret: Option<Named>,
+    secret: Option<NamedObject>,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct Named {
+struct NamedObject {
     // A volume has another key.
     #[serde(alias = "secretName")]
     name: String,
@@ -123,10 +123,13 @@ impl Part for Container {
     }
 }
 
-fn named<'a>(config_map: Option<&'a Named>, secret: Option<&'a Named>) -> impl Iterator<Item = Referred<'a>> + use<'a> {
+fn named<'a>(
+    config_map: Option<&'a NamedObject>,
+    secret: Option<&'a NamedObject>,
+) -> impl Iterator<Item = Referred<'a>> + use<'a> {
     let both = [(CONFIG_MAPS, config_map), (SECRETS, secret)].into_iter();
     both.filter_map(|(resource, named)| {
-        let Named { name, optional, key, items } = named?;
+        let NamedObject { name, optional, key, items } = named?;
         let keys: Vec<&str> = items.iter().map(|item| &*item.key).chain(key.as_deref()).collect();
         let keys = (!keys.is_empty()).then_some(keys);
         Some(Referred { resource, name, is_optional: optional.unwrap_or(false), keys })

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use super::CONFIG_MONITORS;
-use super::restart::plan::Skipped;
+use super::restart::targets::Skipped;
 use super::source::SourceName;
 use super::status::{Begun, Why};
 use super::words::{count, quoted, skipped_pods};

@@ -15,7 +15,7 @@ pub(crate) type Snapshot = BTreeSet<Uid>;
 
 /// The sources of which it matters which of the selected pods refer to them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Scope {
+pub(crate) struct Concerns {
     /// Those whose change concerns only the pods that refer to them.
     pub(crate) changed: BTreeSet<SourceName>,
     /// Those that do not exist. Pods that cannot start without them are not deleted.
@@ -30,7 +30,7 @@ pub(crate) struct Referrers {
     pub(crate) unstartable: Snapshot,
 }
 
-impl Scope {
+impl Concerns {
     /// Returns the discovered sources that have changed.
     pub(crate) fn of(status: &Status) -> Self {
         let changed = status.sources.iter().filter(|known| known.discovered && !known.changes.is_empty());
@@ -44,7 +44,7 @@ impl Scope {
 
 impl Referrers {
     /// Takes a pod with this spec.
-    pub(crate) fn see(&mut self, Scope { changed, missing }: &Scope, uid: &Uid, spec: Option<&RawValue>) {
+    pub(crate) fn see(&mut self, Concerns { changed, missing }: &Concerns, uid: &Uid, spec: Option<&RawValue>) {
         let references = references(spec);
         let referred = references.as_ref().map(names);
         for source in changed.iter().filter(|source| refers(referred.as_ref(), source)) {

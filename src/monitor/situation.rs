@@ -3,7 +3,7 @@
 use super::content::ContentHash;
 use super::hold::Hold;
 use super::pod::Pod;
-use super::restart::last::Waiting;
+use super::restart::last::HeldBack;
 use super::restart::machine::{Machine, Report};
 use super::restart::progress::Refusal;
 use super::restart::standing::{CanaryStanding, Move, Standing, Unsettled};
@@ -145,11 +145,11 @@ impl Progress {
             progress.details.push("the budget allows no further deletion".to_owned());
         }
         match &standing.last {
-            Waiting::None => {}
-            Waiting::Last(pods) => {
+            HeldBack::None => {}
+            HeldBack::Last(pods) => {
                 progress.add("waiting for the other pods (spec.restartLast): ", pods.iter().copied());
             }
-            Waiting::UntilOneIs(pods) => {
+            HeldBack::UntilOneIs(pods) => {
                 progress.add("waiting until a selected pod matches spec.restartLast: ", pods.iter().copied());
             }
         }

@@ -150,7 +150,7 @@ pub struct Restart {
     pub changing_since: Option<ServerTime>,
     /// The request that the restart handles.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub request: Option<Request>,
+    pub request: Option<RestartRequest>,
     /// What is known since the restart began. Absent while it is pending.
     #[serde(flatten)]
     pub begun: Option<Begun>,
@@ -161,13 +161,13 @@ pub struct Restart {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Journal {
     sources: Vec<(SourceName, bool, Option<ContentHash>, Vec<Change>)>,
-    request: Option<Request>,
+    request: Option<RestartRequest>,
 }
 
 /// A request for a restart of all selected pods.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Request {
+pub struct RestartRequest {
     /// The value of the annotation.
     pub value: Arc<str>,
     /// Whether a restart for other content has taken the request over from the restart that it follows.
@@ -448,7 +448,7 @@ impl Status {
         }
     }
 
-    pub(crate) fn request(&self) -> Option<&Request> {
+    pub(crate) fn request(&self) -> Option<&RestartRequest> {
         self.restart.as_ref()?.request.as_ref()
     }
 
@@ -553,7 +553,7 @@ impl Status {
     /// Takes up a request for a restart of all selected pods. It takes the place of a restart whose canary has failed.
     pub(crate) fn take_up(&mut self, value: Arc<str>, at: ServerTime) {
         self.supersede(at);
-        let request = Request { value, taken_over: false, observed_at: at, pods_resource_version: None };
+        let request = RestartRequest { value, taken_over: false, observed_at: at, pods_resource_version: None };
         self.restart.get_or_insert_default().request = Some(request);
     }
 

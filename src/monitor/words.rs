@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use super::restart::plan::Skipped;
+use super::restart::targets::Skipped;
 use super::source::SourceName;
 use super::status::Status;
 

@@ -45,7 +45,7 @@ pub(crate) struct Keeper {
 }
 
 /// What a keeper does after a step.
-enum Next {
+enum Then {
     Work(Option<Turn>),
     /// Wait for another value, and for nothing else.
     Sleep,
@@ -139,9 +139,9 @@ impl Keeper {
             let span = self.reconciler.context.span();
             let requeue = Box::pin(self.step(held)).instrument(span).await;
             let turn = match self.wait(requeue).await {
-                Next::Work(turn) => turn,
-                Next::Sleep => return true,
-                Next::End => return false,
+                Then::Work(turn) => turn,
+                Then::Sleep => return true,
+                Then::End => return false,
             };
             match Box::pin(self.queue(turn)).await {
                 Some(next) => held = next,
@@ -187,15 +187,15 @@ impl Keeper {
     }
 
     /// Waits for what the step has asked for: a time, another value, pods that are worth a step, or a turn with owners.
-    async fn wait(&mut self, requeue: Requeue) -> Next {
+    async fn wait(&mut self, requeue: Requeue) -> Then {
         let (until, owners) = match requeue {
-            _ if self.scheduling.is_stopped() => return Next::End,
-            Requeue::Now => return Next::Work(None),
-            Requeue::At(None) if !self.reconciler.listens_to_pods() => return Next::Sleep,
+            _ if self.scheduling.is_stopped() => return Then::End,
+            Requeue::Now => return Then::Work(None),
+            Requeue::At(None) if !self.reconciler.listens_to_pods() => return Then::Sleep,
             Requeue::At(until) => (until, None),
             Requeue::Later(until) => (Some(until), None),
             Requeue::OnTurn(owners) => (None, Some(owners)),
-            Requeue::Never => return Next::End,
+            Requeue::Never => return Then::End,
         };
         let reads_pods = owners.is_none() && !self.faults.is_failing();
         let timer = async {
@@ -208,12 +208,12 @@ impl Keeper {
         tokio::select! {
             biased;
             woken = self.scheduling.changed(&shared, owners, generation) => match woken {
-                Woken::Rung => Next::Work(None),
-                Woken::Turn(turn) => Next::Work(Some(turn)),
-                Woken::Stopped => Next::End,
+                Woken::Rung => Then::Work(None),
+                Woken::Turn(turn) => Then::Work(Some(turn)),
+                Woken::Stopped => Then::End,
             },
-            () = timer => Next::Work(None),
-            () = self.reconciler.worth_a_step(), if reads_pods => Next::Work(None),
+            () = timer => Then::Work(None),
+            () = self.reconciler.worth_a_step(), if reads_pods => Then::Work(None),
         }
     }
 }

@@ -25,10 +25,10 @@ struct Queue {
     /// The number of turns that have ended.
     ended: u64,
     /// In the order of asking. A claim is held unless an earlier one shares an owner.
-    claims: Vec<Claim>,
+    claims: Vec<Place>,
 }
 
-struct Claim {
+struct Place {
     id: u64,
     owners: Owners,
 }
@@ -68,7 +68,7 @@ impl Turns {
     fn queue(self: &Arc<Self>, state: &mut Queue, owners: Owners) -> Turn {
         state.next += 1;
         let id = state.next;
-        state.claims.push(Claim { id, owners });
+        state.claims.push(Place { id, owners });
         Turn { turns: Arc::clone(self), id }
     }
 

@@ -1,4 +1,4 @@
-//! Lists of pods, which keepers with the same selector share.
+//! SharedLists of pods, which keepers with the same selector share.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -14,15 +14,15 @@ use crate::kube::list::Selection;
 use crate::kube::objects::{Labels, Owner};
 use crate::kube::{ResourceVersion, ServerTime, Uid};
 use crate::monitor::pod::{LabelledPod, Pod, WholePod};
-use crate::monitor::referrers::{Referrers, Scope};
+use crate::monitor::referrers::{Concerns, Referrers};
 
 /// The label selector of a list, and that of the pods that go last.
-pub(crate) type Key = (String, Option<LabelSelector>);
+pub(crate) type ListKey = (String, Option<LabelSelector>);
 
 /// The lists in which keepers are interested, for a scope.
-pub(crate) type Lists = Requests<Key, Scope, Arc<Listing>>;
+pub(crate) type SharedLists = Requests<ListKey, Concerns, Arc<Listing>>;
 
-pub(crate) type ListInterest = Interest<Key, Scope, Arc<Listing>>;
+pub(crate) type ListInterest = Interest<ListKey, Concerns, Arc<Listing>>;
 
 pub(crate) struct Listing {
     pub(crate) pods: Vec<Arc<Pod>>,
@@ -38,13 +38,13 @@ pub(crate) struct Listing {
 }
 
 impl Listing {
-    /// Lists these pods. What the list before has, too, is stored once: otherwise 30 rolling restarts of the same 5,000
+    /// SharedLists these pods. What the list before has, too, is stored once: otherwise 30 rolling restarts of the same 5,000
     /// pods take three times as much memory.
     pub(crate) async fn make(
         client: &Client,
         (turns, surges): (&Turns, bool),
         (selection, last): (Selection, Option<LabelSelector>),
-        scope: &Scope,
+        scope: &Concerns,
         before: Option<Arc<Self>>,
     ) -> Result<Arc<Self>, Error> {
         let (turns_ended, began) = (turns.ended(), timer_now());

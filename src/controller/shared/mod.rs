@@ -14,11 +14,11 @@ use self::bells::Bells;
 pub(crate) use self::bells::{Listener, Ring};
 use self::deletions::Deletions;
 pub(crate) use self::deletions::remove;
-use self::lists::Lists;
+use self::lists::SharedLists;
 pub(crate) use self::lists::{ListInterest, Listing};
 use self::requests::Requests;
 use self::sources::Sources;
-pub(crate) use self::sources::{Fetched, Part, SourceInterest, fetch};
+pub(crate) use self::sources::{Fetched, KeySets, SourceInterest, fetch};
 pub(crate) use self::surging::Surging;
 use super::limits::{Limits, NamespaceLimits};
 use crate::kube::client::Client;
@@ -39,7 +39,7 @@ pub struct Settings {
     pub metrics: Arc<Metrics>,
 }
 
-/// Lists of the identities of pods, by label selector, each with its version.
+/// SharedLists of the identities of pods, by label selector, each with its version.
 type Identities = Requests<String, (), (ResourceVersion, Arc<Snapshot>)>;
 
 pub(crate) struct Shared {
@@ -49,7 +49,7 @@ pub(crate) struct Shared {
     pub(crate) limits: Arc<Limits>,
     pub(crate) namespace_limits: NamespaceLimits,
     pub(crate) sources: Sources,
-    pub(crate) lists: Lists,
+    pub(crate) lists: SharedLists,
     pub(crate) identities: Identities,
     bells: Bells,
     pub(crate) deletions: Deletions,
@@ -64,7 +64,7 @@ impl Shared {
             limits,
             namespace_limits: NamespaceLimits::default(),
             sources: Sources::default(),
-            lists: Lists::default(),
+            lists: SharedLists::default(),
             identities: Identities::default(),
             bells: Bells::default(),
             deletions: Deletions::default(),

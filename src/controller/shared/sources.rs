@@ -13,13 +13,13 @@ use crate::monitor::content::ContentHash;
 use crate::monitor::report;
 use crate::monitor::source::{Keys, SourceName};
 
-pub(crate) type Sources = Requests<SourceName, Part, Fetched>;
+pub(crate) type Sources = Requests<SourceName, KeySets, Fetched>;
 
-pub(crate) type SourceInterest = Interest<SourceName, Part, Fetched>;
+pub(crate) type SourceInterest = Interest<SourceName, KeySets, Fetched>;
 
 /// Under which keys the hashes of a source are needed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Part {
+pub(crate) struct KeySets {
     /// Those of the spec.
     pub(crate) keys: Keys,
     /// Those of the status, if they are others.
@@ -51,7 +51,7 @@ pub(crate) struct FetchedObject {
     pub(crate) writer: Option<(String, ServerTime)>,
 }
 
-pub(crate) async fn fetch(client: &Client, source: &SourceName, part: &Part) -> Result<Fetched, Error> {
+pub(crate) async fn fetch(client: &Client, source: &SourceName, part: &KeySets) -> Result<Fetched, Error> {
     let SourceName { kind, name } = source;
     let answer = client.get_and_keep(kind.resource(), name, |object| FetchedObject::of(&object, source, part)).await;
     let came = timer_now();
@@ -63,7 +63,7 @@ pub(crate) async fn fetch(client: &Client, source: &SourceName, part: &Part) -> 
 }
 
 impl FetchedObject {
-    fn of(object: &DataObject, name: &SourceName, Part { keys, recorded }: &Part) -> Self {
+    fn of(object: &DataObject, name: &SourceName, KeySets { keys, recorded }: &KeySets) -> Self {
         let DataObject { metadata, immutable, .. } = object;
         let hash = |keys: &Keys| ContentHash::of(name.kind, object, keys.as_ref());
         let missing = keys.as_ref().and_then(|keys| report::missing_keys(name, object, keys));

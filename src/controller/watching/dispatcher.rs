@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use tracing::{info, warn};
 
-use super::index::{Change, Index};
+use super::index::{Index, Instruction};
 use super::namespaces::{Namespaces, Selected};
 use super::scope::{Scope, Target};
 use super::watches::Update;
@@ -44,9 +44,9 @@ struct NamespaceState {
     shared: Arc<Shared>,
 }
 
-pub(crate) struct Changes {
+pub(crate) struct Instructions {
     pub(crate) shared: Arc<Shared>,
-    pub(crate) changes: Vec<Change>,
+    pub(crate) changes: Vec<Instruction>,
 }
 
 impl Dispatcher {
@@ -116,7 +116,7 @@ impl Dispatcher {
     }
 
     /// Returns whether other watches must be open, and the changes for the keepers.
-    pub(crate) fn handle(&mut self, scope: &Scope, update: Update, now: Instant) -> (bool, Vec<Changes>) {
+    pub(crate) fn handle(&mut self, scope: &Scope, update: Update, now: Instant) -> (bool, Vec<Instructions>) {
         let mut watches_changed = false;
         let touched = match update {
             Update::Monitor(event) => {
@@ -156,7 +156,7 @@ impl Dispatcher {
             Update::HandedOver(event) => {
                 let namespace = |pod: &mut MetadataOnly| std::mem::take(&mut pod.metadata.namespace);
                 self.dispatch(scope, event, namespace, |_, event| match event {
-                    Event::Listed(_) | Event::Applied(_) => vec![Change::LookAfter],
+                    Event::Listed(_) | Event::Applied(_) => vec![Instruction::LookAfter],
                     _ => Vec::new(),
                 })
             }
@@ -180,7 +180,7 @@ impl Dispatcher {
             self.relist_due = self.relist_due.into_iter().chain(state.index.relist_due()).min();
             is_one_empty |= state.index.len() == 0;
             if !changes.is_empty() {
-                follow_ups.push(Changes { shared: Arc::clone(&state.shared), changes });
+                follow_ups.push(Instructions { shared: Arc::clone(&state.shared), changes });
             }
         }
         if is_one_empty && scope.namespace.is_none() {
@@ -191,7 +191,7 @@ impl Dispatcher {
     }
 
     /// Stops the keepers of namespaces that have lost their labels.
-    fn select(&mut self, event: Event<MetadataOnly>, now: Instant) -> Vec<(Arc<str>, Vec<Change>)> {
+    fn select(&mut self, event: Event<MetadataOnly>, now: Instant) -> Vec<(Arc<str>, Vec<Instruction>)> {
         if let Event::Listed(Ok(namespace)) | Event::Applied(Ok(namespace)) = &event
             && !self.namespaces.include(&namespace.metadata.name)
         {
@@ -222,8 +222,8 @@ impl Dispatcher {
         scope: &Scope,
         mut event: Event<T>,
         namespace_of: impl Fn(&mut T) -> String,
-        mut handle: impl FnMut(&mut Index, Event<T>) -> Vec<Change>,
-    ) -> Vec<(Arc<str>, Vec<Change>)> {
+        mut handle: impl FnMut(&mut Index, Event<T>) -> Vec<Instruction>,
+    ) -> Vec<(Arc<str>, Vec<Instruction>)> {
         let is_new = matches!(scope.target, Target::ConfigMonitors | Target::HandedOver)
             && matches!(event, Event::Listed(_) | Event::Applied(_));
         if let Event::Listed(Ok(object)) | Event::Applied(Ok(object)) | Event::Deleted(Ok(object)) = &mut event {
@@ -249,8 +249,8 @@ impl Dispatcher {
     fn in_each(
         &mut self,
         names: Vec<Arc<str>>,
-        mut handle: impl FnMut(&mut Index) -> Vec<Change>,
-    ) -> Vec<(Arc<str>, Vec<Change>)> {
+        mut handle: impl FnMut(&mut Index) -> Vec<Instruction>,
+    ) -> Vec<(Arc<str>, Vec<Instruction>)> {
         let handle_in = |name: Arc<str>| {
             let changes = handle(&mut self.state(&name).index);
             (name, changes)
@@ -317,14 +317,14 @@ mod tests {
     impl Dispatcher {
         /// Applies an update, and returns which keepers of which namespace start, are notified, and stop.
         fn update(&mut self, target: Target, update: Update) -> Vec<String> {
-            let word = |change: &Change| match change {
-                Change::Start(..) => "start",
-                Change::Notify(..) => "notify",
-                Change::Stop(_) => "stop",
-                Change::LookAfter => "look after",
+            let word = |change: &Instruction| match change {
+                Instruction::Start(..) => "start",
+                Instruction::Notify(..) => "notify",
+                Instruction::Stop(_) => "stop",
+                Instruction::LookAfter => "look after",
             };
             let (_, follow_ups) = self.handle(&Scope { namespace: None, target }, update, Instant::now());
-            let words = |Changes { shared, changes }: &Changes| {
+            let words = |Instructions { shared, changes }: &Instructions| {
                 let words: Vec<&str> = changes.iter().map(word).collect();
                 format!("{} {}", shared.client.namespace(), words.join(" "))
             };
@@ -393,7 +393,7 @@ mod tests {
         let gone = Update::Namespace(Event::Deleted(namespace()));
         let (secrets_changed, stopped) = dispatcher.handle(&all, gone, Instant::now());
         assert!(secrets_changed && dispatcher.secrets().next().is_none());
-        assert!(matches!(&stopped[0].changes[..], [Change::Stop(_)]), "one keeper");
+        assert!(matches!(&stopped[0].changes[..], [Instruction::Stop(_)]), "one keeper");
         assert!(dispatcher.monitor(Event::Applied(Ok(monitor("x", "1", "secret")))).is_empty());
         assert!(dispatcher.config_map(Event::Applied(Ok(object("x")))).is_empty());
         assert_eq!(dispatcher.config_monitors(), 0);

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::controller::latest::{Bell, Doorbell, Latest};
+use crate::controller::latest::{Doorbell, Latest, SourceBell};
 use crate::kube::error::Error;
 use crate::kube::objects::MetadataOnly;
 use crate::kube::unlisted::{Difference, Unlisted};
@@ -23,7 +23,7 @@ use crate::monitor::status::{discovered, has_baseline};
 
 /// A change for a keeper.
 #[derive(Debug)]
-pub(crate) enum Change {
+pub(crate) enum Instruction {
     Start(Box<ConfigMonitor>, Latest),
     Notify(Uid, Latest),
     Stop(Uid),
@@ -96,9 +96,9 @@ const RELIST_PAUSE: Duration = Duration::from_secs(10);
 
 #[derive(Debug)]
 struct KnownSource {
-    bell: Arc<Bell>,
+    bell: Arc<SourceBell>,
     /// The bell while the source may not be watched.
-    refused: Option<Arc<Bell>>,
+    refused: Option<Arc<SourceBell>>,
     /// Most sources have one.
     monitors: Vec<Uid>,
 }
@@ -114,7 +114,7 @@ impl Index {
         self.monitors.len()
     }
 
-    pub(crate) fn handle_monitor(&mut self, event: Event<ConfigMonitor>) -> Vec<Change> {
+    pub(crate) fn handle_monitor(&mut self, event: Event<ConfigMonitor>) -> Vec<Instruction> {
         let is_listed = matches!(event, Event::Listed(_));
         let known = || self.monitors.keys().cloned().collect();
         match self.unlisted_monitors.observe(event, known, |monitor| monitor.metadata.uid.clone()) {
@@ -126,11 +126,15 @@ impl Index {
                     return Vec::new();
                 }
                 let Some(latest) = self.latest(&uid) else { return Vec::new() };
-                vec![if is_known { Change::Notify(uid, latest) } else { Change::Start(Box::new(monitor), latest) }]
+                vec![if is_known {
+                    Instruction::Notify(uid, latest)
+                } else {
+                    Instruction::Start(Box::new(monitor), latest)
+                }]
             }
             Difference::Deleted(monitor) => self.remove(&monitor.metadata.uid).into_iter().collect(),
             Difference::Complete(gone) => {
-                let stopped: Vec<Change> = gone.iter().filter_map(|uid| self.remove(uid)).collect();
+                let stopped: Vec<Instruction> = gone.iter().filter_map(|uid| self.remove(uid)).collect();
                 stopped.into_iter().chain(self.start_waiting()).collect()
             }
             Difference::Nothing => Vec::new(),
@@ -176,14 +180,14 @@ impl Index {
     }
 
     /// Forgets everything, and stops all keepers.
-    pub(crate) fn clear(&mut self) -> Vec<Change> {
+    pub(crate) fn clear(&mut self) -> Vec<Instruction> {
         let watches_changed = self.watches_changed || self.has_secrets() || !self.pods.is_empty();
         let mut pods = std::mem::take(&mut self.pods);
         pods.values_mut().for_each(|pods| pods.monitors.clear());
         let (excluded, no_secrets) = (Arc::clone(&self.excluded), self.no_secrets.clone());
         let cleared = Self { watches_changed, pods, ..Self::new(excluded, no_secrets) };
         let before = std::mem::replace(self, cleared);
-        before.monitors.into_keys().map(Change::Stop).collect()
+        before.monitors.into_keys().map(Instruction::Stop).collect()
     }
 
     /// Handles an event of the watch on the pods of a selector, or of a poll of them.
@@ -193,7 +197,7 @@ impl Index {
         (event, is_polled): (Event<WholePod>, bool),
         own_pod: Option<&Uid>,
         now: Instant,
-    ) -> Vec<Change> {
+    ) -> Vec<Instruction> {
         let Some(pods) = self.pods.get_mut(selector) else { return Vec::new() };
         let empty = |found: &Found| Arc::new(found.emptied());
         let is_news = match event {
@@ -248,7 +252,7 @@ impl Index {
     }
 
     /// Handles the refusal of a watch on sources, or with `None` the end of the refusal.
-    fn handle_refusal(&mut self, kind: Kind, error: Option<Error>) -> Vec<Change> {
+    fn handle_refusal(&mut self, kind: Kind, error: Option<Error>) -> Vec<Instruction> {
         if kind.is_confidential() {
             let refused = error.map(Arc::new);
             if self.no_secrets == refused {
@@ -263,7 +267,7 @@ impl Index {
         for (name, source) in self.sources.iter_mut().filter(|(name, _)| name.kind == kind) {
             if source.refused.as_ref().map(|bell| &bell.doorbell) != doorbell.as_ref() {
                 let rung = source.bell.rung;
-                let refused = |doorbell| Arc::new(Bell { source: name.clone(), doorbell, rung });
+                let refused = |doorbell| Arc::new(SourceBell { source: name.clone(), doorbell, rung });
                 source.refused = doorbell.clone().map(refused);
                 concerned.extend(source.monitors.iter().cloned());
             }
@@ -277,7 +281,7 @@ impl Index {
         discovering.map(|(uid, _)| uid.clone())
     }
 
-    pub(crate) fn handle_source(&mut self, kind: Kind, event: Event<MetadataOnly>, now: Instant) -> Vec<Change> {
+    pub(crate) fn handle_source(&mut self, kind: Kind, event: Event<MetadataOnly>, now: Instant) -> Vec<Instruction> {
         let mut changes = match &event {
             Event::Refused(error) => return self.handle_refusal(kind, Some(error.clone())),
             Event::Recovered => return self.handle_refusal(kind, None),
@@ -301,7 +305,7 @@ impl Index {
     }
 
     /// Rings for a source that nobody watches: it must be read again.
-    pub(crate) fn poll(&mut self, source: &SourceName, now: Instant) -> Vec<Change> {
+    pub(crate) fn poll(&mut self, source: &SourceName, now: Instant) -> Vec<Instruction> {
         self.ring(source, Doorbell::Silent, now)
     }
 
@@ -415,22 +419,22 @@ impl Index {
         self.sources.get_key_value(&name).map_or(name, |(known, _)| known.clone())
     }
 
-    fn start_waiting(&mut self) -> Vec<Change> {
+    fn start_waiting(&mut self) -> Vec<Instruction> {
         let waiting = std::mem::take(&mut self.waiting).into_iter();
         // A ConfigMonitor that a later list has shown to be deleted has no `latest`.
         waiting
             .filter_map(|monitor| Some((self.latest(&monitor.metadata.uid)?, monitor)))
-            .map(|(latest, monitor)| Change::Start(Box::new(monitor), latest))
+            .map(|(latest, monitor)| Instruction::Start(Box::new(monitor), latest))
             .collect()
     }
 
-    fn remove(&mut self, uid: &Uid) -> Option<Change> {
+    fn remove(&mut self, uid: &Uid) -> Option<Instruction> {
         let entry = self.monitors.remove(uid)?;
         for source in &entry.sources {
             self.unrefer(source, uid);
         }
         self.unselect(uid, entry.discovering.as_ref().map(|discovering| &discovering.selector));
-        Some(Change::Stop(uid.clone()))
+        Some(Instruction::Stop(uid.clone()))
     }
 
     fn unrefer(&mut self, source: &SourceName, uid: &Uid) {
@@ -444,12 +448,12 @@ impl Index {
     }
 
     /// An absence has no version, nor has a poll: a keeper may have read the source since the last one, so each one rings.
-    fn ring(&mut self, source: &SourceName, doorbell: Doorbell, now: Instant) -> Vec<Change> {
+    fn ring(&mut self, source: &SourceName, doorbell: Doorbell, now: Instant) -> Vec<Instruction> {
         let has_version = matches!(doorbell, Doorbell::At(_));
         let is_new = |entry: &&mut KnownSource| !has_version || entry.bell.doorbell != doorbell;
         let Some(entry) = self.sources.get_mut(source).filter(is_new) else { return Vec::new() };
         let is_gone = doorbell == Doorbell::Gone;
-        entry.bell = Arc::new(Bell { source: entry.bell.source.clone(), doorbell, rung: Some(now) });
+        entry.bell = Arc::new(SourceBell { source: entry.bell.source.clone(), doorbell, rung: Some(now) });
         let monitors = entry.monitors.clone();
         let discovering = monitors
             .iter()
@@ -464,8 +468,11 @@ impl Index {
         self.notify(monitors)
     }
 
-    fn notify(&self, monitors: Vec<Uid>) -> Vec<Change> {
-        monitors.into_iter().filter_map(|uid| self.latest(&uid).map(|latest| Change::Notify(uid, latest))).collect()
+    fn notify(&self, monitors: Vec<Uid>) -> Vec<Instruction> {
+        monitors
+            .into_iter()
+            .filter_map(|uid| self.latest(&uid).map(|latest| Instruction::Notify(uid, latest)))
+            .collect()
     }
 
     fn latest(&self, uid: &Uid) -> Option<Latest> {
@@ -498,7 +505,7 @@ impl SelectedPods {
 
 impl KnownSource {
     fn new(name: &SourceName) -> Self {
-        let bell = Bell { source: name.clone(), doorbell: Doorbell::Silent, rung: None };
+        let bell = SourceBell { source: name.clone(), doorbell: Doorbell::Silent, rung: None };
         Self { bell: Arc::new(bell), refused: None, monitors: Vec::new() }
     }
 }

@@ -8,8 +8,8 @@ mod readiness;
 mod scope;
 mod watches;
 
-pub(crate) use self::dispatcher::{Changes, Dispatcher};
-pub(crate) use self::index::Change;
+pub(crate) use self::dispatcher::{Dispatcher, Instructions};
+pub(crate) use self::index::Instruction;
 pub use self::namespaces::{Excluded, NamespaceSelector, Namespaces};
 pub use self::readiness::Readiness;
 pub(crate) use self::watches::Watches;

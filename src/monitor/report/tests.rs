@@ -6,7 +6,7 @@ use crate::kube::{Action, PODS, Resource};
 use crate::monitor::content::{ContentHash, Kind};
 use crate::monitor::notice::{completed, started};
 use crate::monitor::pod::Pod;
-use crate::monitor::restart::last::Waiting;
+use crate::monitor::restart::last::HeldBack;
 use crate::monitor::restart::standing::{CanaryStanding, Move, Standing, Unsettled};
 use crate::monitor::selector::Selector;
 use crate::monitor::status::Begun;
@@ -62,7 +62,7 @@ fn standing() -> Standing<'static> {
         waits_for_claim: false,
         has_members: false,
         unstartable: Vec::new(),
-        last: Waiting::None,
+        last: HeldBack::None,
         terminating: Vec::new(),
         handed_over: Vec::new(),
         obstacles: Vec::new(),
@@ -89,7 +89,7 @@ fn text_of(names: &[String]) -> Progress {
 
 #[test]
 fn the_message_says_which_pods_wait_for_the_label_of_restart_last() {
-    let standing = Standing { last: Waiting::UntilOneIs(vec!["web-8", "web-9"]), ..standing() };
+    let standing = Standing { last: HeldBack::UntilOneIs(vec!["web-8", "web-9"]), ..standing() };
     let mut status = Status::default();
     for situation in [Situation::RestartInProgress, |progress| Situation::ProgressDeadlineExceeded(progress, None)] {
         report(&situation(Progress::of(&begun(), &standing)), &mut status, 1, server(1));

@@ -4,7 +4,7 @@ use crate::monitor::pod::Pod;
 
 /// The old pods that may not go yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Waiting<'a> {
+pub(crate) enum HeldBack<'a> {
     None,
     /// These are last ones, and wait for the others.
     Last(Vec<&'a str>),
@@ -12,7 +12,7 @@ pub(crate) enum Waiting<'a> {
     UntilOneIs(Vec<&'a str>),
 }
 
-impl<'a> Waiting<'a> {
+impl<'a> HeldBack<'a> {
     pub(crate) fn count(&self) -> usize {
         match self {
             Self::None => 0,

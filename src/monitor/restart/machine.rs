@@ -1,4 +1,4 @@
-//! One restart under way, as this process knows it: its plan, its pods and owners as last seen, what became of its
+//! One restart under way, as this process knows it: its targets, its pods and owners as last seen, what became of its
 //! deletions, and what comes next.
 //!
 //! [`Machine::next`] says what to do, and [`Machine::heard`] takes what has happened.
@@ -14,12 +14,12 @@ use std::time::{Duration, Instant};
 use super::Now;
 use super::canary::CanarySight;
 use super::pace::Pace;
-use super::plan::{Plan, Skipped};
 use super::progress::{Advance, Refusal};
 use super::seen::Seen;
 use super::sight::Deployments;
 use super::sight::{OwnerQuery, OwnerStates, Sight};
 use super::standing::Standing;
+use super::targets::{Skipped, Targets};
 use super::wave::{Attempts, Wave};
 use crate::kube::error::{Cause, Error};
 use crate::kube::objects::Owner;
@@ -33,9 +33,9 @@ use crate::monitor::status::{Begun, Canary, CanaryState, Journal, Status, Why};
 /// `P` is the proof that pods may be deleted, which nothing here can make.
 #[cfg_attr(test, derive(Clone))]
 pub(crate) struct Machine<P> {
-    /// By which the plan was made.
+    /// By which the targets were made.
     journal: Journal,
-    plan: Plan,
+    targets: Targets,
     policy: Policy,
     /// The operator's own pod, which is never deleted.
     own_pod: Option<Uid>,
@@ -58,8 +58,8 @@ pub(crate) struct Machine<P> {
     seen_failed: Option<Arc<Pod>>,
     /// An earlier process may have deleted pods that are not in `begun.deleted`.
     is_resumed: bool,
-    /// The plan may have more pods than the restart began with.
-    is_replanned: bool,
+    /// The targets may have more pods than the restart began with.
+    is_retargeted: bool,
     /// When the content was first read. `None` after the first deletion.
     waits_since: Option<ServerTime>,
     /// When the status must say what the last wave deleted, and the rest after that. `None` once it does.
@@ -233,21 +233,27 @@ struct PassEnd {
 
 impl<P> Machine<P> {
     /// Begins a restart whose pods were just listed.
-    pub(crate) fn begin(policy: &Policy, plan: Plan, status: &Status, own_pod: Option<Uid>, now: ServerTime) -> Self {
+    pub(crate) fn begin(
+        policy: &Policy,
+        targets: Targets,
+        status: &Status,
+        own_pod: Option<Uid>,
+        now: ServerTime,
+    ) -> Self {
         let canary = policy.canary.filter(|_| status.why() != Why::Reverted);
-        let canary = canary.map(|canary| canary.pods.of(plan.len()).min(plan.len()));
+        let canary = canary.map(|canary| canary.pods.of(targets.len()).min(targets.len()));
         let canary = canary.map(|pods| Canary { pods, state: CanaryState::Replacing });
-        let begun = Begun::new(status.next_number(), now, policy.selector.to_query(), plan.len());
-        let machine = Self::of(policy, plan, status, Begun { canary, ..begun }, own_pod);
-        let (is_intended, is_resumed, is_replanned) = (false, false, false);
-        Self { is_intended, is_resumed, is_replanned, waits_since: status.waits_since(), ..machine }
+        let begun = Begun::new(status.next_number(), now, policy.selector.to_query(), targets.len());
+        let machine = Self::of(policy, targets, status, Begun { canary, ..begun }, own_pod);
+        let (is_intended, is_resumed, is_retargeted) = (false, false, false);
+        Self { is_intended, is_resumed, is_retargeted, waits_since: status.waits_since(), ..machine }
     }
 
     /// Takes up the restart that the status has. An earlier process may have deleted pods without writing that to the status.
-    pub(crate) fn of(policy: &Policy, plan: Plan, status: &Status, begun: Begun, own_pod: Option<Uid>) -> Self {
+    pub(crate) fn of(policy: &Policy, targets: Targets, status: &Status, begun: Begun, own_pod: Option<Uid>) -> Self {
         Self {
             journal: status.journal(),
-            plan,
+            targets,
             policy: policy.as_written(),
             own_pod,
             unstartable: Snapshot::new(),
@@ -263,7 +269,7 @@ impl<P> Machine<P> {
             seen_ready: BTreeSet::new(),
             seen_failed: None,
             is_resumed: true,
-            is_replanned: true,
+            is_retargeted: true,
             waits_since: None,
             unwritten: None,
             is_stalled: false,
@@ -282,15 +288,15 @@ impl<P> Machine<P> {
         self.begun.number
     }
 
-    /// Returns whether the plan is what follows from the journal.
+    /// Returns whether the targets are what follows from the journal.
     pub(crate) fn is_of(&self, status: &Status) -> bool {
         self.journal == status.journal()
     }
 
-    /// Takes the plan that follows from a journal which has changed.
-    pub(crate) fn replan(&mut self, plan: Plan, status: &Status) {
-        self.seen_failed.take_if(|pod| plan.is_old(pod));
-        (self.plan, self.journal, self.is_replanned) = (plan, status.journal(), true);
+    /// Takes the targets that follow from a journal which has changed.
+    pub(crate) fn retarget(&mut self, targets: Targets, status: &Status) {
+        self.seen_failed.take_if(|pod| targets.is_old(pod));
+        (self.targets, self.journal, self.is_retargeted) = (targets, status.journal(), true);
     }
 
     /// Returns a pod that may be handed over, by which the right to that shows, until the restart has begun.
@@ -301,7 +307,7 @@ impl<P> Machine<P> {
         let deployment = |pod: &Pod| deployments.get(self.owners.get(pod.controller.as_ref()?)?.controller.as_ref()?);
         let may_surge = |pod: &Pod| deployment(pod).is_some_and(|state| state.may_surge);
         let mut pods = self.pods.pods().values().map(|pod| &**pod);
-        pods.find(|pod| self.plan.is_old(pod) && pod.is_present() && may_surge(pod))
+        pods.find(|pod| self.targets.is_old(pod) && pod.is_present() && may_surge(pod))
     }
 
     pub(crate) fn started_at(&self) -> ServerTime {
@@ -404,14 +410,14 @@ impl<P> Machine<P> {
     /// Returns how the restart stands by the pods as they were when they were last known.
     pub(crate) fn standing(&self) -> Standing<'_> {
         let view = self.pods.view();
-        let (plan, policy, owners, deployments) = (&self.plan, &self.policy, &self.owners, &self.deployments);
+        let (targets, policy, owners, deployments) = (&self.targets, &self.policy, &self.owners, &self.deployments);
         let (undeleted, own_pod) = (&self.attempts.undeleted, self.own_pod.as_ref());
         let is_overdue = view.at >= self.deadline();
         let canary = self.begun.canary.as_ref().filter(|_| self.is_proving());
         let (since, seen_ready, failed) = (self.begun.started_at, &self.seen_ready, self.seen_failed.as_deref());
         let canary = canary.map(|canary| CanarySight { canary, since, seen_ready, failed });
         let unstartable = &self.unstartable;
-        Sight { plan, policy, view, owners, deployments, undeleted, unstartable, own_pod, canary, is_overdue }
+        Sight { targets, policy, view, owners, deployments, undeleted, unstartable, own_pod, canary, is_overdue }
             .standing()
     }
 
@@ -436,7 +442,7 @@ impl<P> Machine<P> {
     fn deadline(&self) -> ServerTime {
         let bake = self.policy.canary.filter(|_| self.is_proving()).map_or(Duration::ZERO, |canary| canary.bake);
         let is_concerned =
-            |pod: &&Arc<Pod>| pod.counts() && pod.controller.as_ref().is_some_and(|owner| self.plan.concerns(owner));
+            |pod: &&Arc<Pod>| pod.counts() && pod.controller.as_ref().is_some_and(|owner| self.targets.concerns(owner));
         let concerned = self.pods.pods().values().filter(is_concerned);
         self.advance.deadline(&self.policy, self.min_ready(), concerned).plus(bake)
     }
@@ -453,9 +459,9 @@ impl<P> Machine<P> {
         if !self.policy.counts_owners() {
             return None;
         }
-        let owners = self.plan.owners(self.pods.pods()).into_iter();
+        let owners = self.targets.owners(self.pods.pods()).into_iter();
         // Pods without an owner are one group.
-        let bare = self.plan.bare().map(|_| Uid::from(""));
+        let bare = self.targets.bare().map(|_| Uid::from(""));
         let owners: BTreeSet<Uid> = owners.map(|owner| owner.uid.clone()).chain(bare).collect();
         self.turn.as_ref().is_none_or(|turn| !turn.is_superset(&owners)).then_some(owners)
     }
@@ -463,7 +469,7 @@ impl<P> Machine<P> {
     /// Returns the controllers of the pods that are replaced, once their owners have been read: the Deployment, for a
     /// ReplicaSet that has one.
     pub(crate) fn controllers(&self) -> BTreeSet<Arc<Owner>> {
-        let concerned = self.owners.iter().filter(|(owner, _)| self.plan.concerns(owner));
+        let concerned = self.owners.iter().filter(|(owner, _)| self.targets.concerns(owner));
         concerned.map(|(owner, state)| Arc::clone(state.controller.as_ref().unwrap_or(owner))).collect()
     }
 

@@ -7,13 +7,13 @@ mod canary;
 pub(crate) mod last;
 pub(crate) mod machine;
 mod pace;
-pub(crate) mod plan;
 pub(crate) mod progress;
 mod seen;
 pub(crate) mod sight;
 pub(crate) mod stale;
 pub(crate) mod standing;
 pub(crate) mod surge;
+pub(crate) mod targets;
 pub(crate) mod wave;
 
 use std::time::{Duration, Instant};

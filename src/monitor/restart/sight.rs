@@ -1,12 +1,12 @@
-//! What is known of the pods of a plan, and of their owners.
+//! What is known of the pods of a restart, and of their owners.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::canary::CanarySight;
-use super::plan::Plan;
 use super::seen::View;
+use super::targets::Targets;
 use crate::kube::objects::Owner;
 use crate::kube::{Resource, Uid};
 use crate::monitor::pod::Pod;
@@ -50,10 +50,10 @@ pub(crate) enum Undeleted {
     Refused,
 }
 
-/// What is known of the pods of a plan and of their owners.
+/// What is known of the pods of a restart and of their owners.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sight<'a> {
-    pub(crate) plan: &'a Plan,
+    pub(crate) targets: &'a Targets,
     pub(crate) policy: &'a Policy,
     pub(crate) view: View<'a>,
     pub(crate) owners: &'a OwnerStates,

@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use super::budget::{Budget, Holding, Member, is_available, is_stateful};
 use super::canary::{CanaryPods, Verdict};
-use super::last::Waiting;
-use super::plan::AtStart;
+use super::last::HeldBack;
 use super::seen::View;
 use super::sight::{OwnerState, Sight, Undeleted};
 use super::surge::{Obstacle, Surge, Way};
+use super::targets::AtStart;
 use super::{SKEW, SLACK};
 use crate::kube::objects::{CREATING, Owner, REPLICA_SETS};
 use crate::kube::{ServerTime, Uid};
@@ -40,7 +40,7 @@ pub(crate) struct Standing<'a> {
     /// The names of old pods that may not go, because they refer to a source which does not exist.
     pub(crate) unstartable: Vec<&'a str>,
     /// The old pods that may not go, because they go last.
-    pub(crate) last: Waiting<'a>,
+    pub(crate) last: HeldBack<'a>,
     /// The names of old pods that are terminating. The restart waits for their successors, and not for their end.
     pub(crate) terminating: Vec<&'a str>,
     /// The names of old pods that are handed over and not terminating.
@@ -153,7 +153,7 @@ impl<'a> Sight<'a> {
     }
 
     fn classify(&self) -> Classes<'a> {
-        let Self { plan, policy, view: View { pods, .. }, .. } = *self;
+        let Self { targets, policy, view: View { pods, .. }, .. } = *self;
         let mut classes = Classes::default();
         for pod in pods.values().filter(|pod| !pod.finished) {
             let is_starting = pod.gone_by.is_none() && !self.is_available(pod);
@@ -161,11 +161,11 @@ impl<'a> Sight<'a> {
                 classes.wake_at(since.plus(self.min_ready(pod)));
             }
             match pod.gone_by {
-                None if plan.is_successor(pod) => {
+                None if targets.is_successor(pod) => {
                     classes.unavailable.extend(is_starting.then_some(&**pod));
                     classes.new.push(pod);
                 }
-                _ if !plan.is_old(pod) => {}
+                _ if !targets.is_old(pod) => {}
                 Some(gone_by) => {
                     if !is_stuck(pod, self.view.at) {
                         classes.wake_at(gone_by.plus(STUCK_AFTER));
@@ -184,13 +184,13 @@ impl<'a> Sight<'a> {
 
     fn count(&self) -> Vec<OwnerCount<'a>> {
         let holdings = self.holdings();
-        let owners = self.plan.owners(self.view.pods).into_iter().map(|owner| &**owner);
+        let owners = self.targets.owners(self.view.pods).into_iter().map(|owner| &**owner);
         let counts = owners.filter(|owner| !self.is_uninvolved(owner)).map(|owner| {
             let holding = holdings.get(owner).copied().unwrap_or_default();
             let expected = self.expected(owner, holding);
             // Pods that are gone and not replaced yet, if the owner still desires them. Some of the owner's pods may
             // have been newer than the content when the restart began.
-            let AtStart { selected, old, ending, .. } = self.plan.at_start(owner);
+            let AtStart { selected, old, ending, .. } = self.targets.at_start(owner);
             let absent = (old.max(selected) + ending).saturating_sub(holding.old + holding.new);
             let coming = holding.coming + absent.min(expected.saturating_sub(holding.present));
             let holding = Holding { coming, is_former: self.is_former(owner), ..holding };
@@ -202,10 +202,10 @@ impl<'a> Sight<'a> {
     /// Judges the canary. Only a pod with a successor can prove the content. If no old pod has one, each of them counts.
     fn judge(&self, classes: &Classes<'a>, counts: &[OwnerCount<'a>]) -> Option<Verdict> {
         let (canary, policy) = self.canary.zip(self.policy.canary.as_ref())?;
-        let recreated = self.plan.recreated();
-        let all = if recreated == 0 { self.plan.len() } else { recreated };
-        let old = self.view.pods.values().filter(|pod| self.plan.is_old(pod) && pod.is_present());
-        let kept = old.filter(|pod| self.plan.proves(pod)).count();
+        let recreated = self.targets.recreated();
+        let all = if recreated == 0 { self.targets.len() } else { recreated };
+        let old = self.view.pods.values().filter(|pod| self.targets.is_old(pod) && pod.is_present());
+        let kept = old.filter(|pod| self.targets.proves(pod)).count();
         let to_go = canary.canary.pods.min(all).saturating_sub(all.saturating_sub(kept));
         let left = if recreated == 0 { 0 } else { kept };
         let is_settled = counts.iter().filter(|count| count.is_concerned).all(|count| count.holding.coming == 0);
@@ -258,12 +258,12 @@ impl<'a> Sight<'a> {
         classes: &Classes<'a>,
         counts: &[OwnerCount<'a>],
         is_proving: bool,
-    ) -> (Vec<&'a Pod>, Waiting<'a>) {
+    ) -> (Vec<&'a Pod>, HeldBack<'a>) {
         let is_refused = |pod: &Pod| self.undeleted.get(&pod.uid) == Some(&Undeleted::Refused);
         let refused = classes.removable.iter().filter(|pod| is_refused(pod));
         let refusing: BTreeSet<Option<&Owner>> = refused.map(|pod| pod.controller.as_deref()).collect();
         // Until the canaries have passed, no other pod goes.
-        let goes = |pod: &&&Pod| !is_proving || self.plan.proves(pod);
+        let goes = |pod: &&&Pod| !is_proving || self.targets.proves(pod);
         let removable = || classes.removable.iter().filter(goes);
         let mut pods: Vec<&'a Pod> = removable().copied().filter(|pod| !self.unstartable.contains(&pod.uid)).collect();
         pods.sort_by_key(|pod| {
@@ -272,14 +272,14 @@ impl<'a> Sight<'a> {
             (is_refused(pod), is_refusing, pod.may_serve(), place, pod.created)
         });
         if self.policy.restart_last.is_none() {
-            return (pods, Waiting::None);
+            return (pods, HeldBack::None);
         }
         let may_last_go = removable().all(|pod| pod.goes_last) && self.are_replaced(counts);
         let is_any_last = self.view.pods.values().any(|pod| pod.goes_last && pod.is_present());
         if is_any_last && may_last_go {
-            return (pods, Waiting::None);
+            return (pods, HeldBack::None);
         }
-        let waiting = Waiting::hold_back(&mut pods, is_any_last, self.is_overdue);
+        let waiting = HeldBack::hold_back(&mut pods, is_any_last, self.is_overdue);
         (pods, waiting)
     }
 
@@ -302,9 +302,9 @@ impl<'a> Sight<'a> {
     ) -> Vec<(&'b OwnerCount<'a>, &'a Owner)> {
         let members = counts.iter().map(|count| count.owner).find(|owner| are_members_one && is_stateful(owner));
         let group = |owner| members.filter(|_| is_stateful(owner)).unwrap_or_else(|| self.group(owner));
-        let is_concerned = |count: &&OwnerCount<'_>| count.is_concerned || self.plan.is_by_times;
+        let is_concerned = |count: &&OwnerCount<'_>| count.is_concerned || self.targets.is_by_times;
         let concerned = counts.iter().filter(is_concerned).map(|count| count.owner);
-        let former = self.plan.owners(self.view.pods).into_iter().filter(|owner| self.plan.concerns(owner));
+        let former = self.targets.owners(self.view.pods).into_iter().filter(|owner| self.targets.concerns(owner));
         let groups: BTreeSet<&Owner> = concerned.chain(former.map(|owner| &**owner)).map(group).collect();
         let with_groups = counts.iter().map(|count| (count, group(count.owner)));
         with_groups.filter(|(_, group)| groups.contains(group)).collect()
@@ -347,7 +347,7 @@ impl<'a> Sight<'a> {
 
     /// Returns the pods without an owner, counted, if some of them are replaced. Nobody knows who creates others.
     fn bare(&self) -> Option<Member<'a>> {
-        let AtStart { selected, .. } = self.plan.bare()?;
+        let AtStart { selected, .. } = self.targets.bare()?;
         let there = self.view.pods.values().filter(|pod| pod.controller.is_none() && pod.is_present());
         let available = there.clone().filter(|pod| self.is_available(pod)).count();
         let (expected, holding) = (selected.max(there.count()), Holding { available, ..Holding::default() });
@@ -380,7 +380,7 @@ impl<'a> Sight<'a> {
     /// Returns whether a pod of an owner may have been created after the list of selected pods, and so only seems not
     /// to be selected.
     fn may_have_missed_a_pod(&self) -> bool {
-        let concerned = self.owners.iter().filter(|(owner, _)| self.plan.concerns(owner));
+        let concerned = self.owners.iter().filter(|(owner, _)| self.targets.concerns(owner));
         // The clocks of two API servers may differ.
         concerned.flat_map(|(_, state)| &state.others).any(|pod| pod.created.plus(SKEW) >= self.view.at)
     }
@@ -399,7 +399,7 @@ impl<'a> Sight<'a> {
     /// still to come.
     fn is_former(&self, owner: &Owner) -> bool {
         let is_in_sight = || self.view.pods.values().any(|pod| pod.controller.as_deref() == Some(owner));
-        let may_be = self.plan.may_be_former(owner, self.owners.contains_key(owner));
+        let may_be = self.targets.may_be_former(owner, self.owners.contains_key(owner));
         may_be && !is_in_sight()
     }
 
@@ -410,8 +410,8 @@ impl<'a> Sight<'a> {
             Some(state) if owner.kind == "DaemonSet" => holding.available.max(state.desired),
             Some(state) => state.desired,
             // A Deployment creates no pods itself.
-            None if self.plan.completes(owner) || owner.kind == "Deployment" => 0,
-            None => self.plan.at_start(owner).selected.max(holding.present),
+            None if self.targets.completes(owner) || owner.kind == "Deployment" => 0,
+            None => self.targets.at_start(owner).selected.max(holding.present),
         }
     }
 
@@ -423,7 +423,7 @@ impl<'a> Sight<'a> {
         let counts = |pod: &Pod| !pod.finished && pod.handed_over.is_none() && pod.counts();
         for (pod, is_selected) in pods.filter(|(pod, _)| counts(pod)) {
             let Some(owner) = pod.controller.as_deref() else { continue };
-            let (is_old, is_present) = (self.plan.is_old(pod), pod.gone_by.is_none());
+            let (is_old, is_present) = (self.targets.is_old(pod), pod.gone_by.is_none());
             let (is_available, is_stuck) = (self.is_available(pod), is_stuck(pod, self.view.at));
             let holding = holdings.entry(owner).or_default();
             holding.present += usize::from(is_present);

@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 use strum::IntoStaticStr;
 
 use super::budget::is_available;
-use super::plan::Plan;
 use super::sight::{DeploymentState, OwnerStates, Sight};
+use super::targets::Targets;
 use crate::kube::objects::{DEPLOYMENTS, Owner, REPLICA_SETS};
 use crate::monitor::pod::{DELETION_COST, HANDED_OVER, HANDED_OVER_BY, HANDED_OVER_FROM, HandedOver, LOWEST_COST, Pod};
 use crate::monitor::spec::Policy;
@@ -58,7 +58,7 @@ struct Count<'a> {
 
 impl<'a> Surge<'a> {
     pub(super) fn of(sight: &Sight<'a>) -> Self {
-        let Sight { policy, owners, deployments, view, plan, .. } = *sight;
+        let Sight { policy, owners, deployments, view, targets, .. } = *sight;
         let count = |state| Count { state, available: 0, handed_over: 0, has_strangers: false };
         let mut counts: BTreeMap<_, _> = deployments.iter().map(|(owner, state)| (owner, count(state))).collect();
         let of_selected = |pod: &'a Arc<Pod>| match &pod.handed_over {
@@ -72,7 +72,7 @@ impl<'a> Surge<'a> {
             match pod.handed_over {
                 Some(_) => {
                     count.handed_over += 1;
-                    count.has_strangers |= !plan.is_old(pod);
+                    count.has_strangers |= !targets.is_old(pod);
                 }
                 None => {
                     let min_ready = policy.min_ready.max(count.state.min_ready);
@@ -130,13 +130,13 @@ impl<'a> Surge<'a> {
 /// Returns the Deployments that must be read: those to which pods are handed over, or may be.
 pub(super) fn deployments<'a>(
     policy: &Policy,
-    plan: &Plan,
+    targets: &Targets,
     pods: impl Iterator<Item = &'a Arc<Pod>>,
     owners: &OwnerStates,
 ) -> Vec<Arc<Owner>> {
     let of_pod = |pod: &Arc<Pod>| match (&pod.handed_over, &pod.controller) {
         (Some(handed_over), _) => Some(Arc::clone(&handed_over.to)),
-        (None, Some(set)) if policy.max_surge.is_some() && plan.is_old(pod) => owners.get(set)?.controller.clone(),
+        (None, Some(set)) if policy.max_surge.is_some() && targets.is_old(pod) => owners.get(set)?.controller.clone(),
         _ => None,
     };
     let all: BTreeSet<_> = pods.filter_map(of_pod).filter(|owner| owner.is_of(DEPLOYMENTS)).collect();

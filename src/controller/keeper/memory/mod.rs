@@ -16,7 +16,7 @@ use self::record::Record;
 use crate::controller::clock::timer_now;
 use crate::controller::keeper::context::Context;
 use crate::controller::latest::{Doorbell, Latest};
-use crate::controller::shared::{Part, fetch};
+use crate::controller::shared::{KeySets, fetch};
 use crate::kube::error::Error;
 use crate::kube::{ResourceVersion, Uid};
 use crate::monitor::ConfigMonitor;
@@ -214,7 +214,7 @@ impl Memory {
         }
         let not_before = bell.and_then(|bell| bell.rung).max(self.read_from).unwrap_or(now);
         let interest = context.shared.sources.interest(&source.name);
-        let part = Part { keys: source.keys.clone(), recorded: recorded.cloned() };
+        let part = KeySets { keys: source.keys.clone(), recorded: recorded.cloned() };
         let fetch = |_| fetch(&context.client, &source.name, &part);
         match interest.ask(context.client.stop(), not_before, &part, fetch).await {
             Ok(fetched) => {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use crate::controller::latest::{Bell, Doorbell};
+use crate::controller::latest::{Doorbell, SourceBell};
 use crate::controller::shared::Fetched;
 use crate::kube::{ResourceVersion, Uid};
 use crate::monitor::content::ContentHash;
@@ -22,7 +22,7 @@ pub(super) struct Reading {
     /// The UID of the source, if it exists.
     pub(super) uid: Option<Uid>,
     /// The bell when the source was read. `None` while the index does not know that the ConfigMonitor refers to it.
-    pub(super) bell: Option<Arc<Bell>>,
+    pub(super) bell: Option<Arc<SourceBell>>,
     /// The reading is not older than this.
     pub(super) read_at: Instant,
     /// A log line has reported this reading.
@@ -42,7 +42,7 @@ impl Reading {
         fetched: &Fetched,
         read_at: Instant,
         before: Option<Self>,
-        bell: Option<Arc<Bell>>,
+        bell: Option<Arc<SourceBell>>,
     ) -> Self {
         let Fetched { object, at, came } = fetched;
         let object = object.as_deref();
@@ -110,7 +110,7 @@ impl Reading {
     }
 
     /// Returns whether the bell reports nothing newer than this reading.
-    pub(super) fn covers(&self, bell: &Arc<Bell>) -> bool {
+    pub(super) fn covers(&self, bell: &Arc<SourceBell>) -> bool {
         match (self.version(), &bell.doorbell) {
             _ if self.bell.as_ref() == Some(bell) => true,
             (Some(version), Doorbell::At(rung)) => version == rung,

@@ -27,7 +27,7 @@ pub(crate) struct Record {
 /// A ConfigMonitor as it is sent to write its status. The API server ignores the rest of the object.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Update<'a> {
+struct StatusUpdate<'a> {
     api_version: &'static str,
     kind: &'static str,
     metadata: Value,
@@ -65,7 +65,7 @@ impl Record {
     /// and the restart as they were sent. Consumes the record: after a failure it may be stale.
     pub(super) async fn replace_status(self, context: &Context, status: Status) -> Result<(Self, Status, bool), Error> {
         let Context { client, name, uid, .. } = context;
-        let update = Update {
+        let update = StatusUpdate {
             api_version: CONFIG_MONITORS.api_version,
             kind: CONFIG_MONITORS.kind,
             metadata: json!({

@@ -14,9 +14,9 @@ use crate::kube::list::Selection;
 use crate::kube::objects::PodIdentity;
 use crate::kube::{PODS, ResourceVersion};
 use crate::monitor::pod::{Pod, WholePod};
-use crate::monitor::referrers::{Referrers, Scope, Snapshot};
-use crate::monitor::restart::plan::Plan;
+use crate::monitor::referrers::{Concerns, Referrers, Snapshot};
 use crate::monitor::restart::stale::{Lists, is_stale};
+use crate::monitor::restart::targets::Targets;
 use crate::monitor::spec::Policy;
 use crate::monitor::status::{Begun, Status};
 
@@ -30,15 +30,15 @@ pub(super) struct Planner<'a> {
 }
 
 impl Planner<'_> {
-    /// Makes the plan and the lists with which a restart begins. The lists that the journal names say which pods may run with
+    /// Makes the targets and the lists with which a restart begins. The lists that the journal names say which pods may run with
     /// other content, and the last one which pods exist now. All follow the GETs of the sources: an earlier list could miss a
     /// pod that read the old content in between. A request that has no list yet is for all pods that exist now.
     pub(super) async fn begin(
         mut self,
         status: &mut Status,
-        scope: &Scope,
+        scope: &Concerns,
         came: Instant,
-    ) -> Result<(Plan, Arc<Listing>, ListInterest), Error> {
+    ) -> Result<(Targets, Arc<Listing>, ListInterest), Error> {
         let (policy, selector) = (self.policy, self.policy.selector.to_query());
         let is_listed = status.lists().next().is_some();
         let forgotten = self.load(status, &selector).await?;
@@ -52,13 +52,13 @@ impl Planner<'_> {
         if status.fill(&listing.version) {
             self.lists.record(listing.version.clone(), selector.clone(), Arc::new(uids(&listing.pods)));
         }
-        let plan = self.plan(status, &forgotten, &listing.referrers, selector, (Some(&listing.pods), &[]));
-        Ok((plan, listing, interest))
+        let targets = self.targets(status, &forgotten, &listing.referrers, selector, (Some(&listing.pods), &[]));
+        Ok((targets, listing, interest))
     }
 
-    /// Makes the plan of a restart again, from the lists that say which pods it replaces. Once the API server has
+    /// Makes the targets of a restart again, from the lists that say which pods it replaces. Once the API server has
     /// forgotten a list, after minutes, creation times decide.
-    pub(super) async fn recall(mut self, scope: Scope, status: &Status, begun: &Begun) -> Result<Plan, Error> {
+    pub(super) async fn recall(mut self, scope: Concerns, status: &Status, begun: &Begun) -> Result<Targets, Error> {
         let (context, selector) = (self.context, begun.pod_selector.clone());
         let selection = Selection { labels: Some(selector.clone()), ..selected(self.policy) };
         let mut referrers = Referrers::default();
@@ -81,19 +81,19 @@ impl Planner<'_> {
             now = list.inspect_err(|_| self.lists.every_list_fails())?.items;
         }
         info!(pods = begun.pods, "restart resumed");
-        Ok(self.plan(status, &forgotten, &referrers, selector, (first.as_deref(), &now)))
+        Ok(self.targets(status, &forgotten, &referrers, selector, (first.as_deref(), &now)))
     }
 
-    /// Plans the restart of those pods of the first list that are stale, as they were then or are now, and of those that have
+    /// Takes those pods of the first list that are stale, as they were then or are now, and of those that have
     /// come since. Without the first list, an owner whose pods were all replaced looks like one of which none is.
-    fn plan(
+    fn targets(
         self,
         status: &Status,
         forgotten: &[ResourceVersion],
         referrers: &Referrers,
         selector: String,
         (first, now): (Option<&[Arc<Pod>]>, &[Arc<Pod>]),
-    ) -> Plan {
+    ) -> Targets {
         let (is_whole, first, now) = first.map_or((false, now, &[][..]), |first| (true, first, now));
         for version in forgotten {
             self.lists.make_up(status, version, selector.clone(), if now.is_empty() { first } else { now });
@@ -105,15 +105,16 @@ impl Planner<'_> {
         let also: Snapshot = stale_now.iter().map(|pod| pod.uid.clone()).collect();
         let is_old = |pod: &Pod| is_stale(pod) || also.contains(&pod.uid);
         let own_pod = self.context.shared.settings.own_pod.as_ref();
-        let mut plan = Plan::new(self.policy, (is_old, !is_whole || lists.are_by_times()), selector, first, own_pod);
+        let mut targets =
+            Targets::new(self.policy, (is_old, !is_whole || lists.are_by_times()), selector, first, own_pod);
         if stale_now.is_empty() {
-            return plan;
+            return targets;
         }
         let first = uids(first);
         for pod in stale_now.into_iter().filter(|pod| !first.contains(&pod.uid)) {
-            plan.replace(self.policy, pod, own_pod);
+            targets.replace(self.policy, pod, own_pod);
         }
-        plan
+        targets
     }
 
     /// Makes the lists of this selector again that the status names and this process does not have. Returns those that the
@@ -174,7 +175,7 @@ pub(crate) async fn count(context: &Context, policy: &Policy, not_before: Instan
 pub(super) async fn list_pods(
     context: &Context,
     policy: &Policy,
-    scope: &Scope,
+    scope: &Concerns,
     not_before: Instant,
 ) -> Result<(Arc<Listing>, ListInterest), Error> {
     let last = &policy.restart_last;

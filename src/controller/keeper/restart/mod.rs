@@ -29,10 +29,10 @@ use crate::controller::shared::{ListInterest, Listing};
 use crate::kube::error::Error;
 use crate::monitor::hold::may_begin;
 use crate::monitor::notice::{self, Notice};
-use crate::monitor::referrers::Scope;
+use crate::monitor::referrers::Concerns;
 use crate::monitor::restart::machine::Machine;
-use crate::monitor::restart::plan::Plan;
 use crate::monitor::restart::stale::Lists;
+use crate::monitor::restart::targets::Targets;
 use crate::monitor::situation::{Progress, Situation};
 use crate::monitor::source::SourceName;
 use crate::monitor::status::Status;
@@ -74,7 +74,7 @@ impl Restarts {
         Planner { context: step.context, policy: step.policy, lists: &mut self.lists }
     }
 
-    /// Drops the restart under way once it is over, and the lists once nothing is pending. Both are kept until then: a plan made
+    /// Drops the restart under way once it is over, and the lists once nothing is pending. Both are kept until then: targets made
     /// anew after the API server has forgotten a list goes by creation times, and might have pods that this restart created.
     pub(crate) fn forget(&mut self, status: &Status) {
         if status.begun().is_none() {
@@ -97,7 +97,7 @@ impl Restarts {
         }
     }
 
-    /// Puts the restart on hold, if the step has an outcome, and has not carried the restart on. The plan is kept, because the
+    /// Puts the restart on hold, if the step has an outcome, and has not carried the restart on. The targets are kept, because the
     /// restart may go on later.
     pub(crate) fn end_step(&mut self, has_outcome: bool) {
         let is_driven = std::mem::take(&mut self.is_driven);
@@ -107,21 +107,21 @@ impl Restarts {
     /// Counts the pods that may have other content, while a change is held. Without any, nothing is pending any more.
     pub(crate) async fn count(&mut self, step: &mut Step<'_>) -> Result<(), Error> {
         let missing = step.memory.missing_discovered();
-        let (plan, listing, _) = self.plan(step, &missing).await?;
-        (step.status.pods, step.status.outdated) = (Some(listing.pods.len()), Some(plan.len()));
-        if plan.is_empty() {
-            complete_without_pods(step, &plan).await;
+        let (targets, listing, _) = self.targets(step, &missing).await?;
+        (step.status.pods, step.status.outdated) = (Some(listing.pods.len()), Some(targets.len()));
+        if targets.is_empty() {
+            complete_without_pods(step, &targets).await;
         }
         Ok(())
     }
 
-    /// Lists the pods, and plans the restart that is to begin. If that fails, the change is recorded.
-    async fn plan(
+    /// Lists the pods, and returns the targets of the restart that is to begin. If that fails, the change is recorded.
+    async fn targets(
         &mut self,
         step: &mut Step<'_>,
         missing: &BTreeSet<SourceName>,
-    ) -> Result<(Plan, Arc<Listing>, ListInterest), Error> {
-        let scope = Scope { missing: missing.clone(), ..Scope::of(&step.status) };
+    ) -> Result<(Targets, Arc<Listing>, ListInterest), Error> {
+        let scope = Concerns { missing: missing.clone(), ..Concerns::of(&step.status) };
         let came = step.memory.content_came();
         match self.planner(step).begin(&mut step.status, &scope, came).await {
             Ok(planned) => Ok(planned),
@@ -139,21 +139,21 @@ impl Restarts {
             step.status.take_up(value, context.client.server_now());
         }
         let missing = step.memory.missing_discovered();
-        let (plan, listing, interest) = self.plan(&mut step, &missing).await?;
+        let (targets, listing, interest) = self.targets(&mut step, &missing).await?;
         // A window may have closed during the lists. A shared list may be older than the window.
         let now = context.client.server_now();
         if may_begin(policy, &step.status, step.status.is_requested(), now).is_err() {
             return Ok(Requeue::Now);
         }
         step.status.pods = Some(listing.pods.len());
-        if plan.is_empty() {
-            complete_without_pods(&mut step, &plan).await;
+        if targets.is_empty() {
+            complete_without_pods(&mut step, &targets).await;
             step.report_settled().await?;
             return Ok(step.rest());
         }
         let (changed, why) = (words::changed(&step.status), step.status.why());
-        let (pods, skipped_pods) = (plan.len(), notice::skipped(&changed, &plan.skipped));
-        let machine = Machine::begin(policy, plan, &step.status, context.shared.settings.own_pod.clone(), now);
+        let (pods, skipped_pods) = (targets.len(), notice::skipped(&changed, &targets.skipped));
+        let machine = Machine::begin(policy, targets, &step.status, context.shared.settings.own_pod.clone(), now);
         let started = (pods > 0).then(|| notice::started(machine.number(), &changed, why, pods));
         let notices: Vec<Notice> = started.iter().cloned().chain(skipped_pods).collect();
         let mut watched = Watched::new(machine);
@@ -197,11 +197,11 @@ impl Restarts {
         let Some(begun) = status.begun() else { return Ok(None) };
         self.watched.take_if(|watched| watched.machine.number() != begun.number);
         if !self.watched.as_ref().is_some_and(|watched| watched.machine.is_of(status)) {
-            let plan = self.planner(step).recall(Scope::of(status), status, begun).await?;
+            let targets = self.planner(step).recall(Concerns::of(status), status, begun).await?;
             let own_pod = context.shared.settings.own_pod.clone();
             match &mut self.watched {
-                Some(watched) => watched.replan(plan, status),
-                None => self.watched = Some(Watched::new(Machine::of(policy, plan, status, begun.clone(), own_pod))),
+                Some(watched) => watched.retarget(targets, status),
+                None => self.watched = Some(Watched::new(Machine::of(policy, targets, status, begun.clone(), own_pod))),
             }
         }
         let Some(watched) = &mut self.watched else { return Ok(None) };
@@ -245,9 +245,9 @@ impl Restarts {
 }
 
 /// Records the last contents without a restart: no pod that may be restarted has others.
-async fn complete_without_pods(step: &mut Step<'_>, plan: &Plan) {
-    let skipped_pods = notice::skipped(&words::changed(&step.status), &plan.skipped);
-    step.status.complete(None, skipped(&step.status, &plan.skipped), step.context.client.server_now());
+async fn complete_without_pods(step: &mut Step<'_>, targets: &Targets) {
+    let skipped_pods = notice::skipped(&words::changed(&step.status), &targets.skipped);
+    step.status.complete(None, skipped(&step.status, &targets.skipped), step.context.client.server_now());
     step.context.publish(skipped_pods.as_slice(), &step.memory.uids()).await;
     info!(source = step.policy.source(), "no pod to restart");
 }

@@ -16,9 +16,9 @@ use crate::controller::shared::{ListInterest, Listener, Listing, Ring};
 use crate::kube::error::Cause;
 use crate::kube::faults::Faults;
 use crate::monitor::notice::Notice;
-use crate::monitor::referrers::Scope;
+use crate::monitor::referrers::Concerns;
 use crate::monitor::restart::machine::{Do, Machine, News};
-use crate::monitor::restart::plan::Plan;
+use crate::monitor::restart::targets::Targets;
 use crate::monitor::source::SourceName;
 use crate::monitor::spec::Policy;
 use crate::monitor::status::{Begun, Status};
@@ -91,9 +91,9 @@ impl Watched {
         }
     }
 
-    /// Takes the plan that follows from a journal which has changed.
-    pub(super) fn replan(&mut self, plan: Plan, status: &Status) {
-        self.machine.replan(plan, status);
+    /// Takes the targets that follow from a journal which has changed.
+    pub(super) fn retarget(&mut self, targets: Targets, status: &Status) {
+        self.machine.retarget(targets, status);
     }
 
     /// Begins another step of the restart, as the status has it.
@@ -107,8 +107,8 @@ impl Watched {
     }
 
     /// Returns the sources of which a pass must know which pods refer to them.
-    pub(super) fn scope(&self) -> Scope {
-        Scope { missing: self.missing.clone(), ..Scope::default() }
+    pub(super) fn scope(&self) -> Concerns {
+        Concerns { missing: self.missing.clone(), ..Concerns::default() }
     }
 
     /// Takes a list.

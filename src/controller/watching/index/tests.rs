@@ -46,7 +46,7 @@ fn named(name: &str) -> SourceName {
 }
 
 fn bells(latest: &Latest) -> String {
-    let bell = |bell: &Arc<Bell>| match &bell.doorbell {
+    let bell = |bell: &Arc<SourceBell>| match &bell.doorbell {
         Doorbell::Silent => "silent".to_owned(),
         Doorbell::At(version) => format!("at {}", version.as_str()),
         Doorbell::Gone => "gone".to_owned(),
@@ -57,14 +57,14 @@ fn bells(latest: &Latest) -> String {
 }
 
 /// The changes as text.
-fn words(changes: Vec<Change>) -> Vec<String> {
+fn words(changes: Vec<Instruction>) -> Vec<String> {
     let word = |change| match change {
-        Change::Start(monitor, latest) => format!("start {}, {}", monitor.metadata.name, bells(&latest)),
-        Change::Notify(uid, latest) => {
+        Instruction::Start(monitor, latest) => format!("start {}, {}", monitor.metadata.name, bells(&latest)),
+        Instruction::Notify(uid, latest) => {
             format!("notify {} of generation {}, {}", uid.as_str(), latest.generation, bells(&latest))
         }
-        Change::Stop(uid) => format!("stop {}", uid.as_str()),
-        Change::LookAfter => "look after".to_owned(),
+        Instruction::Stop(uid) => format!("stop {}", uid.as_str()),
+        Instruction::LookAfter => "look after".to_owned(),
     };
     let mut changes: Vec<String> = changes.into_iter().map(word).collect();
     changes.sort();
@@ -185,7 +185,7 @@ fn an_unchanged_list_of_monitors_leaves_the_latest_value_of_their_keepers_unchan
     let mut relist = || {
         index.handle_monitor(Event::Reset);
         let changes = index.handle_monitor(Event::Listed(Ok(monitor("m", 1, "a"))));
-        assert!(matches!(changes[..], [Change::Notify(..)]) && index.handle_monitor(Event::Synced).is_empty());
+        assert!(matches!(changes[..], [Instruction::Notify(..)]) && index.handle_monitor(Event::Synced).is_empty());
         index.latest(&"m".into())
     };
     assert_eq!(relist(), relist());
@@ -213,7 +213,7 @@ fn a_list_of_monitors_shows_which_are_deleted() {
     // A ConfigMonitor with the name of a deleted one must not start before the keeper of the deleted one is stopped.
     assert!(index.monitor_changes(Event::Listed(Ok(monitor("m4", 1, "b")))).is_empty());
     let changes = index.handle_monitor(Event::Synced);
-    assert!(matches!(changes[..], [Change::Stop(_), Change::Stop(_), Change::Start(..)]), "{changes:?}");
+    assert!(matches!(changes[..], [Instruction::Stop(_), Instruction::Stop(_), Instruction::Start(..)]), "{changes:?}");
     let changes = index.config_map_changes(Event::Applied(Ok(config_map("b", "5"))));
     assert_eq!(changes, ["notify m4 of generation 1, at 5"]);
     assert!(index.monitor_changes(Event::Synced).is_empty());

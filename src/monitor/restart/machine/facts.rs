@@ -21,7 +21,7 @@ impl<P> Machine<P> {
         pods.iter().for_each(|pod| self.record_sight(pod));
         self.count_unanswered();
         self.attempts.retain(|uid| self.pods.pods().contains_key(uid));
-        self.plan.select(&self.policy, self.pods.pods());
+        self.targets.select(&self.policy, self.pods.pods());
         self.pace.put_off(took, now);
     }
 
@@ -35,7 +35,7 @@ impl<P> Machine<P> {
 
     /// While the canary is unproven: records that a new pod is ready, or has failed.
     pub(super) fn record_sight(&mut self, pod: &Arc<Pod>) {
-        if !self.is_proving() || !self.plan.is_successor(pod) {
+        if !self.is_proving() || !self.targets.is_successor(pod) {
             return;
         }
         if pod.ready_since.is_some() {
@@ -71,8 +71,8 @@ impl<P> Machine<P> {
                 *selected.entry(owner).or_default() += 1;
             }
         }
-        let owners = self.plan.owners(self.pods.pods()).into_iter();
-        let counts = |owner: &&Arc<Owner>| self.policy.counts_owners() || self.plan.concerns(owner);
+        let owners = self.targets.owners(self.pods.pods()).into_iter();
+        let counts = |owner: &&Arc<Owner>| self.policy.counts_owners() || self.targets.concerns(owner);
         let asked = owners.filter(counts).filter_map(|owner| {
             let selected = selected.get(&**owner).copied().unwrap_or(0);
             Some(OwnerQuery { owner: Arc::clone(owner), resource: owner.workload()?, selected })
@@ -81,7 +81,7 @@ impl<P> Machine<P> {
     }
 
     pub(super) fn deployments_to_read(&self) -> Vec<Arc<Owner>> {
-        surge::deployments(&self.policy, &self.plan, self.pods.pods().values(), &self.owners)
+        surge::deployments(&self.policy, &self.targets, self.pods.pods().values(), &self.owners)
     }
 
     pub(super) fn deployments_read(&mut self, mut states: Deployments, took: Duration, now: Instant) {

@@ -38,10 +38,10 @@ impl<P> Machine<P> {
     /// edit of the selector nobody knows about the pods that are not selected any more, so only the deleted ones count.
     pub(super) fn over(&self, terminating: usize) -> Over {
         let begun = self.begun.clone();
-        let left = self.plan.left_alone(&self.policy, self.pods.pods(), self.own_pod.as_ref());
+        let left = self.targets.left_alone(&self.policy, self.pods.pods(), self.own_pod.as_ref());
         let planned = if self.selects_as_at_the_start() { begun.pods } else { begun.deleted };
         let pods = planned.saturating_sub(left.len()).max(begun.deleted);
-        let skipped = self.plan.skipped.iter().cloned().chain(left).collect();
+        let skipped = self.targets.skipped.iter().cloned().chain(left).collect();
         Over { begun: Begun { pods, ..begun }, skipped, terminating, selected: self.pods.pods().len() }
     }
 
@@ -51,7 +51,7 @@ impl<P> Machine<P> {
     pub(crate) fn may_be_over(&self) -> bool {
         let bake = self.policy.canary.map_or(Duration::ZERO, |canary| canary.bake);
         let has_baked = |since| bake.is_zero() || self.pods.view().at.since(since) > bake;
-        let mut new = self.pods.pods().values().filter(|pod| pod.is_present() && self.plan.is_successor(pod));
+        let mut new = self.pods.pods().values().filter(|pod| pod.is_present() && self.targets.is_successor(pod));
         let had_others = self.begun.canary.as_ref().is_some_and(|canary| canary.pods < self.begun.pods);
         self.standing().remaining == 0
             && self.selects_as_at_the_start()

@@ -114,15 +114,15 @@ impl<P> Machine<P> {
     /// Begins a pass. Deletions that an earlier process may have made count as deletions of this restart.
     fn begin_pass(&mut self, now: ServerTime) {
         self.advance.take_up(now);
-        let (is_resumed, is_replanned) = (take(&mut self.is_resumed), take(&mut self.is_replanned));
-        if is_replanned && self.selects_as_at_the_start() {
+        let (is_resumed, is_retargeted) = (take(&mut self.is_resumed), take(&mut self.is_retargeted));
+        if is_retargeted && self.selects_as_at_the_start() {
             let remaining = self.standing().remaining;
             self.begun.pods = self.begun.pods.max(self.begun.deleted + remaining);
             let gone = self.begun.gone(remaining);
             self.begun.deleted = if is_resumed { self.begun.deleted.max(gone) } else { self.begun.deleted };
         }
         if self.is_stalled {
-            self.plan.lower_expectations(self.pods.pods());
+            self.targets.lower_expectations(self.pods.pods());
         }
     }
 

@@ -17,12 +17,12 @@ use super::{AT_ONCE, READ, changed, status};
 use crate::kube::error::{Cause, Error};
 use crate::kube::{Action, PODS, ServerTime};
 use crate::monitor::pod::Pod;
-use crate::monitor::referrers::{Referrers, Scope, Snapshot};
+use crate::monitor::referrers::{Concerns, Referrers, Snapshot};
 use crate::monitor::restart::machine::{Do, Machine, News};
-use crate::monitor::restart::plan::Plan;
 use crate::monitor::restart::sight::DeploymentState;
 use crate::monitor::restart::sight::{OwnerQuery, OwnerState, OwnerStates};
 use crate::monitor::restart::stale::{Lists, is_stale};
+use crate::monitor::restart::targets::Targets;
 use crate::monitor::restart::wave::{Attempt, Means, Reply, Wave};
 use crate::monitor::source::SourceName;
 use crate::monitor::spec::Policy;
@@ -105,7 +105,7 @@ impl About {
         let sources = ["a", "b"].map(|name| SourceStatus { discovered: true, ..changed(name) });
         let [first, second] = sources.each_ref().map(|source| source.name.clone());
         let status = Status { sources: sources.into(), ..status() };
-        let scope = Scope::of(&status);
+        let scope = Concerns::of(&status);
         let mut referrers = Referrers::default();
         for pod in World::new().pods() {
             let number = number(&pod);
@@ -119,12 +119,12 @@ impl About {
         Self { policy, status, referrers, second: Some(second) }
     }
 
-    fn plan(&self) -> Plan {
+    fn targets(&self) -> Targets {
         let (pods, selector, mut lists) = (World::new().pods(), self.policy.selector.to_query(), Lists::default());
         lists.record("7".into(), selector.clone(), Arc::new(pods.iter().map(|pod| pod.uid.clone()).collect()));
         let concerns = |known: &SourceStatus, pod: &Pod| !known.discovered || self.referrers.contain(&known.name, pod);
         let is_stale = |pod: &Pod| is_stale(&self.status, &lists, pod, |known| concerns(known, pod));
-        Plan::new(&self.policy, (is_stale, false), selector, &pods, None)
+        Targets::new(&self.policy, (is_stale, false), selector, &pods, None)
     }
 }
 
@@ -132,7 +132,7 @@ impl<'a> Course<'a> {
     fn begin(about: &'a About, restarts: usize) -> Self {
         let (at, policy) = (ServerTime::from_second(READ), &about.policy);
         let actor = |_| Actor {
-            machine: Machine::begin(policy, about.plan(), &about.status, None, at),
+            machine: Machine::begin(policy, about.targets(), &about.status, None, at),
             eyes: Eyes::default(),
             begun: Begun::new(1, at, policy.selector.to_query(), OLD),
             deleted: BTreeSet::new(),
@@ -193,10 +193,10 @@ impl<'a> Course<'a> {
     fn is_taken_over(&mut self) {
         self.end_turn();
         let About { policy, status, .. } = self.about;
-        let plan = self.about.plan();
+        let targets = self.about.targets();
         let Actor { machine, eyes, begun, .. } = self.actor();
         eyes.is_listening = false;
-        *machine = Machine::of(policy, plan, status, begun.clone(), None);
+        *machine = Machine::of(policy, targets, status, begun.clone(), None);
         self.step();
     }
 

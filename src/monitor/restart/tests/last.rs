@@ -1,7 +1,7 @@
 //! Which pods `restartLast` lets go.
 
 use super::*;
-use crate::monitor::restart::last::Waiting;
+use crate::monitor::restart::last::HeldBack;
 
 const LAST: &str = r#","restartLast":{"matchLabels":{"role":"primary"}}"#;
 
@@ -33,9 +33,9 @@ struct Besides<'a> {
 /// desires three pods.
 fn next(before: &[Pod], now: &[Pod], besides: Besides<'_>) -> (Vec<String>, Vec<String>) {
     let Besides { is_overdue, budget } = besides;
-    let (policy, plan, pods) = (spec(&format!("{LAST}{budget}")), plan(before), by_uid(now));
+    let (policy, targets, pods) = (spec(&format!("{LAST}{budget}")), targets(before), by_uid(now));
     let owners = OwnerStates::from([(web(), state(3))]);
-    let sight = Sight { is_overdue, ..sight(&plan, &policy, &pods, &owners) };
+    let sight = Sight { is_overdue, ..sight(&targets, &policy, &pods, &owners) };
     let Standing { next, last, .. } = sight.standing();
     let mut removed: Vec<String> = match next {
         Move::Remove(uids) => uids.iter().map(|uid| uid.as_str().to_owned()).collect(),
@@ -44,9 +44,9 @@ fn next(before: &[Pod], now: &[Pod], besides: Besides<'_>) -> (Vec<String>, Vec<
     };
     removed.sort();
     let waiting = match last {
-        Waiting::None => Vec::new(),
-        Waiting::Last(pods) => pods.into_iter().map(str::to_owned).collect(),
-        Waiting::UntilOneIs(pods) => pods.into_iter().map(|pod| format!("{pod}?")).collect(),
+        HeldBack::None => Vec::new(),
+        HeldBack::Last(pods) => pods.into_iter().map(str::to_owned).collect(),
+        HeldBack::UntilOneIs(pods) => pods.into_iter().map(|pod| format!("{pod}?")).collect(),
     };
     (removed, waiting)
 }
@@ -115,8 +115,8 @@ fn a_last_pod_is_the_canary_if_no_other_pod_can_prove_the_content() {
     let policy = Policy { canary: policy_canary(0), ..spec(&format!(r#"{LAST},"unmanagedPods":"Delete""#)) };
     let owners = OwnerStates::from([(web(), state(2))]);
     let canary = |pods: &[Pod]| {
-        let plan = planned(&policy, pods, None);
-        canary_move(1, sight(&plan, &policy, &by_uid(pods), &owners))
+        let targets = planned(&policy, pods, None);
+        canary_move(1, sight(&targets, &policy, &by_uid(pods), &owners))
     };
     assert_eq!(canary(&[job.clone(), last("a"), pod("p")]), remove(&["p"]));
     assert_eq!(canary(&[job, last("p"), last("q")]), remove(&["p"]));

@@ -462,8 +462,8 @@ fn the_controllers_are_those_of_the_owners_or_the_owners_themselves() {
 #[test]
 fn a_pod_that_has_become_exempt_is_skipped_at_the_end() {
     let bare = Pod { controller: None, ..pod("a") };
-    let plan = planned(&policy("Delete"), &[bare.clone(), pod("b")], None);
-    let mut asked = Asked::of("", |policy| Machine::begin(policy, plan.clone(), &status(), None, server(READ)));
+    let targets = planned(&policy("Delete"), &[bare.clone(), pod("b")], None);
+    let mut asked = Asked::of("", |policy| Machine::begin(policy, targets.clone(), &status(), None, server(READ)));
     let pods = [bare, new("c", Some(0)), Pod { controller: None, ..created("new", READ + 5) }];
     let pods = pods.map(Arc::new).to_vec();
     asked.hear(News::Listed { pods, at: server(READ), took: Duration::ZERO });

@@ -1,4 +1,4 @@
-//! Which pods one restart replaces.
+//! The targets of a restart: the pods that it replaces.
 
 use std::borrow::Borrow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,7 +13,7 @@ use crate::monitor::spec::Policy;
 /// The pods that one restart replaces, and the owners of all selected pods. The owners are counted when the restart begins
 /// and after an edit of the selector.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Plan {
+pub(crate) struct Targets {
     pub(super) old: BTreeSet<Uid>,
     owners: BTreeMap<Arc<Owner>, AtStart>,
     /// The pods without an owner, counted like those of one.
@@ -59,8 +59,8 @@ pub(crate) struct Skipped {
     pub(crate) why: Exempt,
 }
 
-impl Plan {
-    /// Plans a restart of the stale ones of `pods`: the list with which the restart begins or began. `is_by_times`: another one,
+impl Targets {
+    /// Takes the stale ones of `pods`: the list with which the restart begins or began. `is_by_times`: another one,
     /// or creation times say which ones these are.
     pub(crate) fn new(
         policy: &Policy,
@@ -69,7 +69,7 @@ impl Plan {
         pods: &[impl Borrow<Pod>],
         own_pod: Option<&Uid>,
     ) -> Self {
-        let mut plan = Self {
+        let mut targets = Self {
             old: BTreeSet::new(),
             owners: BTreeMap::new(),
             bare: AtStart::default(),
@@ -79,12 +79,12 @@ impl Plan {
             is_by_times,
         };
         for pod in pods.iter().map(Borrow::borrow) {
-            plan.entry(pod.controller.as_ref()).count(pod);
+            targets.entry(pod.controller.as_ref()).count(pod);
             if is_stale(pod) {
-                plan.replace(policy, pod, own_pod);
+                targets.replace(policy, pod, own_pod);
             }
         }
-        plan
+        targets
     }
 
     /// Replaces this pod, too, unless it is exempt or has finished.
@@ -151,7 +151,7 @@ impl Plan {
         old + ending > 0
     }
 
-    /// Updates the plan to the pods selected now. After an edit of the selector, the owners of these pods count.
+    /// Updates the targets to the pods selected now. After an edit of the selector, the owners of these pods count.
     pub(crate) fn select(&mut self, policy: &Policy, pods: &BTreeMap<Uid, Arc<Pod>>) {
         let selector = policy.selector.to_query();
         if self.selector == selector {
