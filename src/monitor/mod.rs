@@ -8,6 +8,7 @@ pub mod discover;
 mod exempt;
 pub(crate) mod handover;
 pub(crate) mod hold;
+mod journal;
 pub(crate) mod notice;
 pub mod pod;
 pub mod reason;

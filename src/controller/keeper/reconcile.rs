@@ -3,7 +3,7 @@
 //!
 //! Every status write is a compare-and-swap on the record as last read.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tracing::{debug, info};
 
@@ -204,59 +204,51 @@ async fn act(
     decide: &impl Fn(&Status) -> Decision,
 ) -> Result<Requeue, Error> {
     let (policy, now) = (step.policy, timer_now());
-    let decision = decide(&step.status);
+    let mut decision = decide(&step.status);
+    if decision == Decision::Count {
+        restarts.count(&mut step).await?;
+        decision = decide(&step.status);
+    }
     if decision != Decision::Resume {
         restarts.record_deletions(&mut step.status);
     }
-    match decision {
-        Decision::Count => {
-            restarts.count(&mut step).await?;
-            Box::pin(act(step, restarts, recount, decide)).await
-        }
-        Decision::Read => {
+    let (situation, until) = match &decision {
+        Decision::Begin(request) => return restarts.begin(step, request.clone()).await,
+        Decision::Resume => return restarts.resume(step).await,
+        Decision::CanaryFailed(message) => return restarts.stay_failed(step, message).await,
+        Decision::Read | Decision::Count => {
             step.memory.require_read_from(now);
-            Ok(Requeue::Now)
+            return Ok(Requeue::Now);
         }
-        Decision::Settled => settle(step, recount).await,
-        Decision::Missing(sources) => wait(step, restarts, &Situation::SourceNotFound(&sources), None).await,
-        Decision::Suspended { requested } => wait(step, restarts, &Situation::Suspended { requested }, None).await,
-        Decision::Quiet(until) => wait(step, restarts, &quiet_period(policy), Some(until)).await,
+        Decision::Settled => (None, None),
+        Decision::Missing(sources) => (Some(Situation::SourceNotFound(sources)), None),
+        Decision::Suspended { requested } => (Some(Situation::Suspended { requested: *requested }), None),
+        Decision::Quiet(until) => (Some(quiet_period(policy)), Some(*until)),
         Decision::Hold(hold, until) => {
             let writers = step.memory.writers(&step.status);
-            let until = until.into_iter().chain([now + HOLD_RECHECK]).min();
-            wait(step, restarts, &Situation::Held { hold: &hold, writers }, until).await
+            (Some(Situation::Held { hold, writers }), until.iter().copied().chain([now + HOLD_RECHECK]).min())
         }
-        Decision::CanaryFailed(message) => restarts.stay_failed(step, &message).await,
-        Decision::Begin(request) => restarts.begin(step, request).await,
-        Decision::Resume => restarts.resume(step).await,
-    }
-}
-
-/// Counts the selected pods if a count is due, writes the status if it has changed, and waits.
-async fn settle(mut step: Step<'_>, recount: &Recount) -> Result<Requeue, Error> {
-    let now = timer_now();
-    if recount.is_due(step.status.pods, now) {
-        // The baseline must not wait for a list, which may take long, or fail.
-        if !step.memory.has_recorded(&step.status) {
+    };
+    let is_recorded = step.memory.has_recorded(&step.status);
+    match situation {
+        // The pods that a change finds are listed. It is recorded even if they cannot be listed now.
+        Some(situation) => {
+            let listed = restarts.take_list(&mut step).await;
+            if listed.is_ok() || !is_recorded {
+                step.update_status(&situation).await?;
+            }
+            listed?;
+        }
+        None => {
+            if recount.is_due(step.status.pods, now) {
+                // The baseline must not wait for a list, which may take long, or fail.
+                if !is_recorded {
+                    step.report_settled().await?;
+                }
+                step.status.pods = Some(restart::count(step.context, policy, now).await?);
+            }
             step.report_settled().await?;
         }
-        step.status.pods = Some(restart::count(step.context, step.policy, now).await?);
     }
-    step.report_settled().await?;
-    Ok(Requeue::At(None))
-}
-
-/// Lists the pods that a change finds, writes the status if it has changed, and waits.
-async fn wait(
-    mut step: Step<'_>,
-    restarts: &mut Restarts,
-    situation: &Situation<'_>,
-    until: Option<Instant>,
-) -> Result<Requeue, Error> {
-    let listed = restarts.take_list(&mut step).await;
-    // A change is recorded even if the pods cannot be listed now.
-    if listed.is_ok() || !step.memory.has_recorded(&step.status) {
-        step.update_status(situation).await?;
-    }
-    listed.map(|()| Requeue::At(until))
+    Ok(Requeue::At(until))
 }

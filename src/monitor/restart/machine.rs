@@ -24,11 +24,12 @@ use super::wave::{Attempts, Wave};
 use crate::kube::error::{Cause, Error};
 use crate::kube::objects::Owner;
 use crate::kube::{ServerTime, Uid};
+use crate::monitor::journal::Journal;
 use crate::monitor::pod::Pod;
 use crate::monitor::referrers::Snapshot;
 use crate::monitor::source::SourceName;
 use crate::monitor::spec::Policy;
-use crate::monitor::status::{Begun, Canary, CanaryState, Journal, Status, Why};
+use crate::monitor::status::{Begun, Canary, CanaryState, Status, Why};
 
 /// `P` is the proof that pods may be deleted, which nothing here can make.
 #[cfg_attr(test, derive(Clone))]

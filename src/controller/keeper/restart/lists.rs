@@ -23,13 +23,13 @@ use crate::monitor::status::{Begun, Status};
 /// How old a list of another keeper may be with which a restart begins.
 const SHARED_FOR: Duration = Duration::from_secs(1);
 
-pub(super) struct Planner<'a> {
+pub(super) struct TargetRequests<'a> {
     pub(super) context: &'a Context,
     pub(super) policy: &'a Policy,
     pub(super) lists: &'a mut Lists,
 }
 
-impl Planner<'_> {
+impl TargetRequests<'_> {
     /// Makes the targets and the lists with which a restart begins. The lists that the journal names say which pods may run with
     /// other content, and the last one which pods exist now. All follow the GETs of the sources: an earlier list could miss a
     /// pod that read the old content in between. A request that has no list yet is for all pods that exist now.

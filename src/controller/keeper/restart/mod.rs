@@ -18,7 +18,7 @@ use tracing::info;
 
 use self::drive::{Drive, skipped};
 pub(crate) use self::lists::count;
-use self::lists::{Planner, list_identities, list_pods};
+use self::lists::{TargetRequests, list_identities, list_pods};
 use self::watched::Watched;
 use crate::controller::clock::timer_now;
 use crate::controller::keeper::context::Context;
@@ -70,12 +70,12 @@ impl Restarts {
         Ok(())
     }
 
-    fn planner<'a>(&'a mut self, step: &Step<'a>) -> Planner<'a> {
-        Planner { context: step.context, policy: step.policy, lists: &mut self.lists }
+    fn requests<'a>(&'a mut self, step: &Step<'a>) -> TargetRequests<'a> {
+        TargetRequests { context: step.context, policy: step.policy, lists: &mut self.lists }
     }
 
     /// Drops the restart under way once it is over, and the lists once nothing is pending. Both are kept until then: targets made
-    /// anew after the API server has forgotten a list goes by creation times, and might have pods that this restart created.
+    /// anew after the API server has forgotten a list go by creation times, and might have pods that this restart created.
     pub(crate) fn forget(&mut self, status: &Status) {
         if status.begun().is_none() {
             (self.watched, self.recheck_at) = (None, None);
@@ -123,7 +123,7 @@ impl Restarts {
     ) -> Result<(Targets, Arc<Listing>, ListInterest), Error> {
         let scope = Concerns { missing: missing.clone(), ..Concerns::of(&step.status) };
         let came = step.memory.content_came();
-        match self.planner(step).begin(&mut step.status, &scope, came).await {
+        match self.requests(step).begin(&mut step.status, &scope, came).await {
             Ok(planned) => Ok(planned),
             Err(error) => {
                 step.record_restart(&quiet_period(step.policy)).await?;
@@ -197,7 +197,7 @@ impl Restarts {
         let Some(begun) = status.begun() else { return Ok(None) };
         self.watched.take_if(|watched| watched.machine.number() != begun.number);
         if !self.watched.as_ref().is_some_and(|watched| watched.machine.is_of(status)) {
-            let targets = self.planner(step).recall(Concerns::of(status), status, begun).await?;
+            let targets = self.requests(step).recall(Concerns::of(status), status, begun).await?;
             let own_pod = context.shared.settings.own_pod.clone();
             match &mut self.watched {
                 Some(watched) => watched.retarget(targets, status),

@@ -1,0 +1,191 @@
+//! How one status becomes the next, and the journals of its sources: which contents pods may have, and which lists of pods
+//! say so.
+
+use std::sync::Arc;
+
+use super::content::ContentHash;
+use super::source::{Keys, SourceName};
+use super::status::{
+    Begun, Change, Entry, HISTORY, MAX_SOURCES_OF_ENTRY, Outcome, RestartRequest, SourceStatus, Status, Why,
+};
+use crate::kube::{ResourceVersion, ServerTime};
+
+/// The maximum number of changes of a source. Four suffice to keep the one that the restart under way has begun for: those
+/// before it, that one, those after it, and the last one.
+const MAX_CHANGES: usize = 4;
+/// The maximum number of changes of all sources, unless each has two.
+pub(super) const MAX_ALL_CHANGES: usize = 256;
+/// What decides which pods are old: of each changed source whether only pods that refer to it have read it, and its contents;
+/// and the request. Not for which of the contents the restart has begun.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Journal {
+    sources: Vec<(SourceName, bool, Option<ContentHash>, Vec<Change>)>,
+    request: Option<RestartRequest>,
+}
+
+impl SourceStatus {
+    pub(crate) fn append(&mut self, change: Change) {
+        self.changes.push(change);
+        if self.changes.len() > MAX_CHANGES {
+            self.merge();
+        }
+    }
+
+    /// Makes one of two changes that follow each other: pods that may have read either have other content. If possible, the
+    /// restart under way has begun for neither.
+    fn merge(&mut self) {
+        let are_free = |at: &usize| !self.changes[*at].begun && !self.changes[at + 1].begun;
+        let at = (0..self.changes.len() - 2).find(are_free).unwrap_or(0);
+        let second = self.changes.remove(at + 1);
+        let first = &mut self.changes[at];
+        first.hash = ContentHash::unknown();
+        first.begun |= second.begun;
+        first.pods_resource_version = first.pods_resource_version.take().or(second.pods_resource_version);
+    }
+
+    /// Returns all contents that the journal knows.
+    pub(super) fn hashes_mut(&mut self) -> impl Iterator<Item = &mut ContentHash> {
+        self.hash.iter_mut().chain(self.changes.iter_mut().map(|change| &mut change.hash))
+    }
+}
+
+impl Status {
+    fn changes_mut(&mut self) -> impl Iterator<Item = &mut Change> {
+        self.sources.iter_mut().flat_map(|known| &mut known.changes)
+    }
+
+    /// Returns when each content was read and the restart was requested, with the list of pods that was made for it.
+    fn readings(&self) -> impl Iterator<Item = (Option<&ResourceVersion>, ServerTime)> {
+        let of_changes = self.changes().map(|change| (change.pods_resource_version.as_ref(), change.observed_at));
+        let request = self.request().into_iter();
+        of_changes.chain(request.map(|request| (request.pods_resource_version.as_ref(), request.observed_at)))
+    }
+
+    /// Returns the lists of pods that the journal names, each with when the content was read or the restart requested.
+    pub(crate) fn lists(&self) -> impl Iterator<Item = (&ResourceVersion, ServerTime)> {
+        self.readings().filter_map(|(version, at)| Some((version?, at)))
+    }
+
+    pub(crate) fn lacks_a_list(&self) -> bool {
+        self.readings().any(|(version, _)| version.is_none())
+    }
+
+    /// Names this list of pods wherever none is named. Returns whether there was such a place.
+    pub(crate) fn fill(&mut self, list: &ResourceVersion) -> bool {
+        let lacked = self.lacks_a_list();
+        let fill = |named: &mut Option<ResourceVersion>| _ = named.get_or_insert_with(|| list.clone());
+        self.changes_mut().for_each(|change| fill(&mut change.pods_resource_version));
+        let request = self.restart.iter_mut().filter_map(|restart| restart.request.as_mut());
+        request.for_each(|request| fill(&mut request.pods_resource_version));
+        lacked
+    }
+
+    /// Returns the last of the lists with which the restart under way began.
+    pub(crate) fn began_with(&self) -> Option<&ResourceVersion> {
+        let of_request = self.request().and_then(|request| request.pods_resource_version.as_ref());
+        let marked = self.sources.iter().filter_map(SourceStatus::marked).max_by_key(|change| change.observed_at);
+        let of_changes = marked.and_then(|change| change.pods_resource_version.as_ref());
+        if self.is_requested() { of_request.or(of_changes) } else { of_changes.or(of_request) }
+    }
+
+    /// Makes room for the changes of all sources.
+    pub(super) fn limit(&mut self) {
+        while self.changes().count() > MAX_ALL_CHANGES {
+            let longest = self.sources.iter_mut().max_by_key(|known| known.changes.len());
+            let Some(longest) = longest.filter(|longest| longest.changes.len() > 2) else { return };
+            longest.merge();
+        }
+    }
+
+    /// Takes up a request for a restart of all selected pods. It takes the place of a restart whose canary has failed.
+    pub(crate) fn take_up(&mut self, value: Arc<str>, at: ServerTime) {
+        self.supersede(at);
+        let request = RestartRequest { value, taken_over: false, observed_at: at, pods_resource_version: None };
+        self.restart.get_or_insert_default().request = Some(request);
+    }
+
+    /// Returns the number of the next restart.
+    pub(crate) fn next_number(&self) -> u64 {
+        self.history.first().map_or(0, |last| last.number).saturating_add(1)
+    }
+
+    /// Records that a restart begins, for the last contents and for the request.
+    pub(crate) fn begin(&mut self, begun: Begun) {
+        self.sources.iter_mut().filter_map(|known| known.changes.last_mut()).for_each(|change| change.begun = true);
+        self.restart.get_or_insert_default().changing_since = None;
+        self.record(begun);
+    }
+
+    /// Records how far the restart under way has come.
+    pub(crate) fn record(&mut self, begun: Begun) {
+        self.outdated = Some(begun.remaining);
+        self.restart.get_or_insert_default().begun = Some(begun);
+    }
+
+    /// Ends the restart under way, so that one for the last contents is pending.
+    pub(crate) fn supersede(&mut self, at: ServerTime) {
+        let Some(begun) = self.restart.as_mut().and_then(|restart| restart.begun.take()) else { return };
+        self.add_to_history(&begun, at, Outcome::Superseded);
+        self.outdated = None;
+        self.changes_mut().for_each(|change| change.begun = false);
+        let request = self.restart.as_mut().and_then(|restart| restart.request.as_mut());
+        request.into_iter().for_each(|request| request.taken_over = true);
+    }
+
+    /// Records that the selected pods have the last contents, except the skipped ones. `begun` is the restart for these, if
+    /// one began.
+    pub(crate) fn complete(&mut self, begun: Option<&Begun>, (skipped, skipped_pods): (usize, String), at: ServerTime) {
+        match begun {
+            Some(begun) => {
+                self.add_to_history(begun, at, Outcome::Completed);
+                self.baselined_at = None;
+            }
+            // No pod has read the other content.
+            None if self.why() == Why::Reverted => {}
+            None => self.baselined_at = Some(at),
+        }
+        (self.settled_at, self.outdated) = (Some(at), None);
+        (self.skipped, self.skipped_pods) = (skipped, skipped_pods);
+        for known in &mut self.sources {
+            known.hash = known.changes.pop().map(|last| last.hash).or(known.hash.take());
+            known.changes.clear();
+        }
+        let request = self.restart.take().and_then(|restart| Some(restart.request?.value));
+        self.last_handled_restart_request = request.or(self.last_handled_restart_request.take());
+    }
+
+    /// Records the content of a source as a baseline: the selected pods are assumed to run with it.
+    pub(crate) fn baseline(&mut self, at: ServerTime) {
+        (self.baselined_at, self.settled_at) = (Some(at), Some(at));
+        (self.skipped, self.skipped_pods) = (0, String::new());
+    }
+
+    fn add_to_history(&mut self, begun: &Begun, completed_at: ServerTime, result: Outcome) {
+        let changed = self.sources.iter().filter(|known| known.target() != known.hash.as_ref());
+        let sources = changed.map(|known| known.name.clone()).take(MAX_SOURCES_OF_ENTRY).collect();
+        let Begun { number, started_at, pods, deleted: replaced, .. } = *begun;
+        let requested = self.is_requested();
+        let entry = Entry { number, sources, started_at, completed_at, pods, replaced, result, requested };
+        self.history.insert(0, entry);
+        self.history.truncate(HISTORY);
+    }
+
+    /// Returns what decides which pods are old.
+    pub(crate) fn journal(&self) -> Journal {
+        let unmarked = |change: &Change| Change { begun: false, ..change.clone() };
+        let of_source = |known: &SourceStatus| {
+            let changes = known.changes.iter().map(unmarked).collect();
+            (known.name.clone(), known.discovered, known.hash.clone(), changes)
+        };
+        let changed = self.sources.iter().filter(|known| !known.changes.is_empty());
+        Journal { sources: changed.map(of_source).collect(), request: self.request().cloned() }
+    }
+
+    /// Returns whether the journals and the restart of the other status are the same.
+    pub(crate) fn has_recorded(&self, other: &Self) -> bool {
+        fn of(known: &SourceStatus) -> (&SourceName, bool, &Keys, Option<&ContentHash>, &[Change]) {
+            (&known.name, known.discovered, &known.keys, known.hash.as_ref(), &known.changes)
+        }
+        self.restart == other.restart && self.sources.iter().map(of).eq(other.sources.iter().map(of))
+    }
+}
