@@ -17,6 +17,10 @@ use super::words::{changed, count, quoted, some, source_of};
 use crate::kube::objects::DataObject;
 use crate::kube::{CONFIG_MAPS, SECRETS, ServerTime};
 
+/// Why no pod can be handed over.
+pub(crate) const NO_SURGE: &str = "spec.maxSurge needs the Component deploy/surge, or surge.enabled in the chart";
+/// Why no restart begins, if the schema of an older CustomResourceDefinition drops what it would need.
+pub(crate) const NOT_STORED: &str = "the API server has not stored the restart";
 /// What Ready says of sources that are found late.
 const POLLED: &str = "new sources are found a minute later, because too many selectors are watched; let ConfigMonitors \
                       share a podSelector";

@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use super::restart::targets::Skipped;
 use super::source::SourceName;
 use super::status::Status;
+use crate::kube::ServerTime;
 
 const MAX_NAMES: usize = 5;
 
@@ -37,6 +38,11 @@ pub(crate) fn named(status: &Status, sources: &[SourceName]) -> String {
 
 pub(super) fn quoted(source: &SourceName) -> String {
     format!("{} {:?}", source.kind.resource().kind, source.name)
+}
+
+/// Says who last wrote a source.
+pub(crate) fn written(source: &SourceName, manager: &str, at: ServerTime) -> String {
+    format!("{source} by {manager:?} at {at}")
 }
 
 /// Returns the first names, and how many more there are: a status and an Event have limits.

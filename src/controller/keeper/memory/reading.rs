@@ -9,6 +9,7 @@ use crate::kube::{ResourceVersion, Uid};
 use crate::monitor::content::ContentHash;
 use crate::monitor::decide::Content;
 use crate::monitor::source::{Keys, Origin, Source};
+use crate::monitor::words;
 
 pub(super) struct Reading {
     pub(super) source: Source,
@@ -73,7 +74,7 @@ impl Reading {
             Some(before) => before.writer.clone(),
             None => object.and_then(|found| {
                 let (manager, at) = found.writer.as_ref()?;
-                Some(format!("{} by {manager:?} at {at}", source.name).into())
+                Some(words::written(&source.name, manager, *at).into())
             }),
         };
         let (content, is_announced) = match (hash, before) {

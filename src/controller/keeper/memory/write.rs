@@ -5,7 +5,7 @@ use crate::controller::keeper::context::Context;
 use crate::kube::Action;
 use crate::kube::error::{Cause, Error};
 use crate::monitor::CONFIG_MONITORS;
-use crate::monitor::report::report;
+use crate::monitor::report::{NOT_STORED, report};
 use crate::monitor::situation::Situation;
 use crate::monitor::status::{Outcome, Status};
 
@@ -18,13 +18,12 @@ impl Memory {
         situation: &Situation<'_>,
     ) -> Result<(Status, Confirmed), Error> {
         let (status, unstored) = self.write(context, status, situation).await?;
-        // The schema of an older CustomResourceDefinition may have dropped some of it: pods would be deleted twice or too early.
+        // Pods would be deleted twice or too early.
         let Some(before) = unstored else { return Ok((status, Confirmed { generation: self.generation() })) };
         if status.restart.is_some() {
             self.update_status(context, before, situation).await?;
         }
-        let cause = Cause::Invalid("the API server has not stored the restart".to_owned());
-        Err(not_written(context, cause))
+        Err(not_written(context, Cause::Invalid(NOT_STORED.to_owned())))
     }
 
     /// Sets the conditions, writes the status if it has changed, and publishes the notice. Returns the stored status.

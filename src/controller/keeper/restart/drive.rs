@@ -19,6 +19,7 @@ use crate::kube::{Action, PODS};
 use crate::monitor::hold::{may_begin, record_start};
 use crate::monitor::notice::{self, Notice};
 use crate::monitor::pod::Pod;
+use crate::monitor::report::NO_SURGE;
 use crate::monitor::restart::machine::{Do, News, Over, Report};
 use crate::monitor::restart::progress::Refusal;
 use crate::monitor::restart::sight::{OwnerQuery, OwnerStates};
@@ -71,9 +72,7 @@ impl Drive<'_, '_> {
                     News::OwnersRead { states, took }
                 }
                 Do::ReadDeployments(_) if !context.shared.settings.surges => {
-                    let needs =
-                        "spec.maxSurge needs the Component deploy/surge, or surge.enabled in the chart".to_owned();
-                    return Err(Action::new("patch", PODS).failed(Cause::Forbidden(needs)));
+                    return Err(Action::new("patch", PODS).failed(Cause::Forbidden(NO_SURGE.to_owned())));
                 }
                 Do::ReadDeployments(deployments) => {
                     let (selected, began) = (policy.selector.to_query(), timer_now());
