@@ -186,33 +186,29 @@ impl<T: DeserializeOwned> Watch<T> {
                 None if next.is_some() => (State::Page(next.take()), Ok(None)),
                 None => (State::Resume(version.clone()), Ok(Some(Event::Synced))),
             },
-            State::Resume(version) => match RELIST_AFTER.saturating_sub(self.listed.elapsed()) {
-                Duration::ZERO => {
-                    self.count_restart("TimeToList");
-                    (State::Start, Ok(None))
-                }
-                remaining => {
-                    let duration = Duration::from_secs(fastrand::u64(WATCH_SECONDS)).min(remaining).max(2 * LIVELY);
-                    match self.client.watch(&self.of, version, duration).await {
-                        Ok(lines) => {
-                            let (lines, version, opened) = (Box::new(lines), version.clone(), Instant::now());
-                            (State::Watching { lines, version, opened }, Ok(None))
-                        }
-                        // A server that was away may come back from a backup, and then this version is in its future.
-                        // While it starts, it also answers 403 and 429.
-                        Err(error) => (State::Start, Err(error)),
+            State::Resume(_) if self.listed.elapsed() >= RELIST_AFTER => {
+                self.count_restart("TimeToList");
+                (State::Start, Ok(None))
+            }
+            State::Resume(version) => {
+                let remaining = RELIST_AFTER.saturating_sub(self.listed.elapsed());
+                let duration = Duration::from_secs(fastrand::u64(WATCH_SECONDS)).min(remaining).max(2 * LIVELY);
+                match self.client.watch(&self.of, version, duration).await {
+                    Ok(lines) => {
+                        let (lines, version, opened) = (Box::new(lines), version.clone(), Instant::now());
+                        (State::Watching { lines, version, opened }, Ok(None))
                     }
+                    // A server that was away may come back from a backup, and then this version is in its future.
+                    // While it starts, it also answers 403 and 429.
+                    Err(error) => (State::Start, Err(error)),
                 }
-            },
+            }
             State::Watching { lines, version, opened } => {
-                let line = if self.faults.is_failing() {
-                    let Ok(line) = tokio::time::timeout_at(*opened + LIVELY, lines.next()).await else {
-                        self.faults.log_recovery(self.of.resource.plural, self.client.namespace());
-                        return Ok(Some(Event::Recovered));
-                    };
-                    line
-                } else {
-                    lines.next().await
+                // One that stays open for so long works.
+                let lively = if self.faults.is_failing() { Some(*opened + LIVELY) } else { None };
+                let Some(line) = within(lively, lines.next()).await else {
+                    self.faults.log_recovery(self.of.resource.plural, self.client.namespace());
+                    return Ok(Some(Event::Recovered));
                 };
                 let failed = |cause| Err(Action::new("watch", self.of.resource).failed(cause));
                 match line {
@@ -244,6 +240,14 @@ impl<T: DeserializeOwned> Watch<T> {
 
     fn count_restart(&self, reason: &'static str) {
         self.client.meter().watch_restarted(self.of.resource.plural, reason);
+    }
+}
+
+/// Returns `None` once the time has come, if there is one.
+async fn within<T>(until: Option<Instant>, future: impl Future<Output = T>) -> Option<T> {
+    match until {
+        Some(until) => tokio::time::timeout_at(until, future).await.ok(),
+        None => Some(future.await),
     }
 }
 

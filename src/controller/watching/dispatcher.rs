@@ -117,51 +117,56 @@ impl Dispatcher {
 
     /// Returns whether other watches must be open, and the changes for the keepers.
     pub(crate) fn handle(&mut self, scope: &Scope, update: Update, now: Instant) -> (bool, Vec<Instructions>) {
-        let mut watches_changed = false;
-        let touched = match update {
-            Update::Monitor(event) => {
+        let secrets_changed = self.observe_right(scope, &update);
+        let touched = self.route(scope, update, now);
+        let (watches_changed, instructions) = self.follow_up(scope, touched);
+        (secrets_changed || watches_changed, instructions)
+    }
+
+    /// Takes whether all Secrets may be watched. Returns whether that has changed.
+    fn observe_right(&mut self, scope: &Scope, update: &Update) -> bool {
+        let Update::Source(event) = update else { return false };
+        let of_secrets =
+            self.no_secrets.get_mut(&scope.namespace).filter(|_| scope.target == Target::All(Kind::Secret));
+        let Some(refused) = of_secrets else { return false };
+        let was_refused = refused.is_some();
+        match event {
+            Event::Refused(error) => *refused = Some(Arc::new(error.clone())),
+            Event::Synced => *refused = None,
+            Event::Reset | Event::Listed(_) | Event::Applied(_) | Event::Deleted(_) | Event::Recovered => {}
+        }
+        refused.is_some() != was_refused
+    }
+
+    /// Passes an update to the indices that it concerns. Returns their namespaces, with the instructions for keepers.
+    fn route(&mut self, scope: &Scope, update: Update, now: Instant) -> Vec<(Arc<str>, Vec<Instruction>)> {
+        match (update, &scope.target) {
+            (Update::Monitor(event), _) => {
                 self.selected.iter_mut().for_each(|selected| selected.observe_monitors(&event));
                 let namespace = |monitor: &mut ConfigMonitor| std::mem::take(&mut monitor.metadata.namespace);
                 self.dispatch(scope, event, namespace, Index::handle_monitor)
             }
-            Update::Source(event) => {
-                let Target::All(kind) = scope.target else { return (false, Vec::new()) };
-                // If no watch on ConfigMaps is allowed, the operator is not ready instead.
-                let is_told = kind.is_confidential() || self.no_secrets.len() > 1;
-                if matches!(event, Event::Refused(_)) && !is_told {
-                    return (false, Vec::new());
-                }
-                if kind.is_confidential()
-                    && let Some(refused) = self.no_secrets.get_mut(&scope.namespace)
-                {
-                    let was_refused = refused.is_some();
-                    match &event {
-                        Event::Refused(error) => *refused = Some(Arc::new(error.clone())),
-                        Event::Synced => *refused = None,
-                        _ => {}
-                    }
-                    watches_changed = refused.is_some() != was_refused;
-                }
+            // If no watch on ConfigMaps is allowed, the operator is not ready instead.
+            (Update::Source(Event::Refused(_)), Target::All(Kind::ConfigMap)) if self.no_secrets.len() == 1 => {
+                Vec::new()
+            }
+            (Update::Source(event), Target::All(kind)) => {
                 let namespace = |object: &mut MetadataOnly| std::mem::take(&mut object.metadata.namespace);
-                self.dispatch(scope, event, namespace, |index, event| index.handle_source(kind, event, now))
+                self.dispatch(scope, event, namespace, |index, event| index.handle_source(*kind, event, now))
             }
-            Update::Poll => {
-                let Target::One(source) = &scope.target else { return (false, Vec::new()) };
-                self.in_each(self.within(scope), |index| index.poll(source, now))
-            }
-            Update::Namespace(event) => {
+            (Update::Poll, Target::One(source)) => self.in_each(self.within(scope), |index| index.poll(source, now)),
+            (Update::Namespace(event), _) => {
                 warn_of_undecodable(scope, &event);
                 self.select(event, now)
             }
-            Update::HandedOver(event) => {
+            (Update::HandedOver(event), _) => {
                 let namespace = |pod: &mut MetadataOnly| std::mem::take(&mut pod.metadata.namespace);
                 self.dispatch(scope, event, namespace, |_, event| match event {
                     Event::Listed(_) | Event::Applied(_) => vec![Instruction::LookAfter],
                     _ => Vec::new(),
                 })
             }
-            Update::Pods { event, is_polled } => {
-                let Target::Selected(selector) = &scope.target else { return (false, Vec::new()) };
+            (Update::Pods { event, is_polled }, Target::Selected(selector)) => {
                 let own_pod = self.settings.own_pod.clone();
                 // The watch is of one namespace.
                 let namespace = |_: &mut WholePod| String::new();
@@ -169,8 +174,15 @@ impl Dispatcher {
                     index.handle_pods(selector, (event, is_polled), own_pod.as_ref(), now)
                 })
             }
-        };
-        let (mut follow_ups, mut is_one_empty) = (Vec::new(), false);
+            // No watch has such updates.
+            (Update::Source(_) | Update::Poll | Update::Pods { .. }, _) => Vec::new(),
+        }
+    }
+
+    /// Returns whether other watches must be open after these namespaces were touched, and the instructions for keepers. Forgets
+    /// the namespaces that have nothing left.
+    fn follow_up(&mut self, scope: &Scope, touched: Vec<(Arc<str>, Vec<Instruction>)>) -> (bool, Vec<Instructions>) {
+        let (mut watches_changed, mut instructions, mut is_one_empty) = (false, Vec::new(), false);
         for (name, changes) in touched {
             let Some(state) = self.by_name.get_mut(&name) else { continue };
             if scope.target == Target::ConfigMonitors {
@@ -180,14 +192,14 @@ impl Dispatcher {
             self.relist_due = self.relist_due.into_iter().chain(state.index.relist_due()).min();
             is_one_empty |= state.index.len() == 0;
             if !changes.is_empty() {
-                follow_ups.push(Instructions { shared: Arc::clone(&state.shared), changes });
+                instructions.push(Instructions { shared: Arc::clone(&state.shared), changes });
             }
         }
         if is_one_empty && scope.namespace.is_none() {
             let is_used = |state: &NamespaceState| state.index.len() > 0 || state.index.has_selectors();
             self.by_name.retain(|_, state| is_used(state) || Arc::strong_count(&state.shared) > 1);
         }
-        (watches_changed, follow_ups)
+        (watches_changed, instructions)
     }
 
     /// Stops the keepers of namespaces that have lost their labels.

@@ -53,7 +53,7 @@ impl Reading {
             Some(found) => found.is_immutable.then(|| found.uid.clone()),
             None => was_immutable.clone(),
         };
-        let replaced = was_immutable.zip(uid.as_ref()).is_some_and(|(before, uid)| before != *uid);
+        let replaces_immutable = was_immutable.zip(uid.as_ref()).is_some_and(|(before, uid)| before != *uid);
         let (hash, of_recorded) = match object {
             // Nobody means the changes of a token who does not name it.
             Some(found) if !found.is_token || source.origin == Origin::Named => {
@@ -70,13 +70,11 @@ impl Reading {
             _ => Some(*at),
         });
         let is_same = |before: &&Self| before.content.as_ref().map(|content| &content.hash) == hash.as_ref();
-        let writer = match before.as_ref().filter(is_same) {
-            Some(before) => before.writer.clone(),
-            None => object.and_then(|found| {
-                let (manager, at) = found.writer.as_ref()?;
-                Some(words::written(&source.name, manager, *at).into())
-            }),
+        let written = || {
+            let (manager, at) = object?.writer.as_ref()?;
+            Some(words::written(&source.name, manager, *at).into())
         };
+        let writer = before.as_ref().filter(is_same).map_or_else(written, |before| before.writer.clone());
         let (content, is_announced) = match (hash, before) {
             // The time stays that of the answer that first had this content.
             (Some(hash), Some(Self { content: Some(content), is_announced, .. }))
@@ -88,20 +86,9 @@ impl Reading {
         };
         // After a restore from backup the object may exist again at the version of a stale doorbell.
         let bell = bell.filter(|_| uid.is_some());
-        Self {
-            source: source.clone(),
-            content,
-            missing_keys: object
-                .filter(|_| source.origin == Origin::Named)
-                .and_then(|found| found.missing_keys.clone()),
-            writer,
-            uid,
-            bell,
-            read_at,
-            is_announced,
-            replaces_immutable: replaced,
-            immutable,
-        }
+        let named = object.filter(|_| source.origin == Origin::Named);
+        let (source, missing_keys) = (source.clone(), named.and_then(|found| found.missing_keys.clone()));
+        Self { source, content, missing_keys, writer, uid, bell, read_at, is_announced, replaces_immutable, immutable }
     }
 
     /// Returns whether the content can be compared with what the status has recorded under these keys, if they are others.

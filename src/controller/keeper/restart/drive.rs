@@ -1,5 +1,6 @@
 //! Carries out what a restart asks for: reads, deletes and writes until it waits.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use tracing::{info, warn};
@@ -15,6 +16,7 @@ use crate::controller::keeper::step::Step;
 use crate::controller::limits::Owners;
 use crate::controller::owners;
 use crate::kube::error::{Cause, Error};
+use crate::kube::objects::Owner;
 use crate::kube::{Action, PODS};
 use crate::monitor::hold::{may_begin, record_start};
 use crate::monitor::notice::{self, Notice};
@@ -74,14 +76,7 @@ impl Drive<'_, '_> {
                 Do::ReadDeployments(_) if !context.shared.settings.surges => {
                     return Err(Action::new("patch", PODS).failed(Cause::Forbidden(NO_SURGE.to_owned())));
                 }
-                Do::ReadDeployments(deployments) => {
-                    let (selected, began) = (policy.selector.to_query(), timer_now());
-                    let states = owners::read_deployments(&context.client, Some(&selected), deployments).await?;
-                    if let Some(pod) = self.watched.machine.pod_to_hand_over(&states) {
-                        context.client.may_patch_pod(&pod.name, &pod.uid).await?;
-                    }
-                    News::DeploymentsRead { states, took: timer_now().saturating_duration_since(began) }
-                }
+                Do::ReadDeployments(deployments) => self.read_deployments(deployments).await?,
                 Do::Intend(begun) => match self.intend(begun).await? {
                     Some(confirmed) => News::Confirmed(confirmed),
                     None => return Ok(Requeue::Now),
@@ -167,6 +162,17 @@ impl Drive<'_, '_> {
             Some(over) => self.complete(over).await.map(Some),
             None => Ok(None),
         }
+    }
+
+    /// Reads Deployments, and whether a pod may be handed over.
+    async fn read_deployments(&self, deployments: Vec<Arc<Owner>>) -> Result<News<Confirmed>, Error> {
+        let (client, began) = (&self.step.context.client, timer_now());
+        let selected = self.step.policy.selector.to_query();
+        let states = owners::read_deployments(client, Some(&selected), deployments).await?;
+        if let Some(pod) = self.watched.machine.pod_to_hand_over(&states) {
+            client.may_patch_pod(&pod.name, &pod.uid).await?;
+        }
+        Ok(News::DeploymentsRead { states, took: timer_now().saturating_duration_since(began) })
     }
 
     /// Reads the desired replicas of owners, and returns how long that took.
