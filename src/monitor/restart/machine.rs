@@ -379,11 +379,13 @@ impl<P> Machine<P> {
             News::DeploymentsRead { states, took } => self.deployments_read(states, took, now.timer),
             News::Confirmed(proof) => {
                 self.is_intended = true;
+                debug_assert!(matches!(self.phase, Phase::Passing { .. }), "the proof is of a list");
                 if let Phase::Passing { basis, .. } = &mut self.phase {
                     *basis = Basis::Confirmed(proof);
                 }
             }
             News::WaveOver { is_whole } => {
+                debug_assert!(matches!(self.phase, Phase::Deleting(_)), "a wave was under way");
                 if let Phase::Deleting(pass) = std::mem::replace(&mut self.phase, Phase::Leaving) {
                     self.end_wave(pass, is_whole, now.server);
                 }
@@ -400,6 +402,7 @@ impl<P> Machine<P> {
             },
             News::Written => {
                 self.unwritten = None;
+                debug_assert!(matches!(self.phase, Phase::Reporting { .. }), "a write was asked for");
                 self.phase = match std::mem::replace(&mut self.phase, Phase::Leaving) {
                     Phase::Reporting { then: Some(rest), .. } => Phase::Waiting(rest),
                     _ => Phase::Leaving,

@@ -13,7 +13,7 @@ use crate::monitor::restart::Now;
 use crate::monitor::restart::progress::Refusal;
 use crate::monitor::restart::standing::{Move, Standing};
 use crate::monitor::restart::wave::{Attempt, Means, Reply};
-use crate::monitor::status::CanaryState;
+use crate::monitor::status::{Canary, CanaryState};
 
 /// The write about the last wave waits for this long, or it would compete with the deletions of other restarts: 50
 /// restarts at once, which share an edit, delete their last pod in 1.3 times the time of the floor in BENCHMARKS.md
@@ -75,7 +75,10 @@ impl<P> Machine<P> {
         let is_moving = on_their_way > 0;
         let pass = Pass { wakes_at: None, remaining, lacking, is_moving, deleted: 0, needs_list: false };
         match (next, basis) {
-            (Move::Done, _) => Do::Complete(self.over(terminating.len())),
+            (Move::Done, _) => {
+                debug_assert!(remaining == 0 && lacking == 0, "no old pod is left, and no owner lacks a pod");
+                Do::Complete(self.over(terminating.len()))
+            }
             (Move::Canary(state), _) => {
                 self.is_stalled = false;
                 if state == CanaryState::Passed {
@@ -99,6 +102,15 @@ impl<P> Machine<P> {
     }
 
     fn begin_wave(&mut self, pass: Pass, proof: P, remove: Vec<Uid>, hand_over: Vec<(Uid, Arc<Owner>)>) -> Do<P> {
+        let goes = || remove.iter().chain(hand_over.iter().map(|(uid, _)| uid));
+        debug_assert!(self.is_intended, "the status has the restart");
+        debug_assert!(goes().all(|uid| self.targets.old.contains(uid)), "only old pods go");
+        debug_assert!(goes().all(|uid| self.pods.pods().contains_key(uid)), "a list has shown them");
+        debug_assert!(goes().all(|uid| !self.unstartable.contains(uid)), "their successors could start");
+        debug_assert!(self.lacks_turn().is_none(), "other restarts of their owners are excluded");
+        debug_assert!(hand_over.is_empty() || self.policy.max_surge.is_some(), "pods may be handed over");
+        let has_failed = |canary: &Canary| matches!(canary.state, CanaryState::Failed { .. });
+        debug_assert!(!self.begun.canary.as_ref().is_some_and(has_failed), "no canary has failed");
         let pod = |uid: &Uid| self.pods.pods().get(uid).cloned();
         let removals = remove.iter().filter_map(pod).map(|pod| Attempt::removal(&self.policy, pod));
         let others = hand_over.into_iter().filter_map(|(uid, to)| {
@@ -133,6 +145,7 @@ impl<P> Machine<P> {
 
     /// Takes the reply for a pod of the wave. Returns whether the wave may send another deletion.
     pub(crate) fn replied(&mut self, pod: &Pod, reply: Reply) -> bool {
+        debug_assert!(matches!(self.phase, Phase::Deleting(_)), "a wave is under way");
         let mut here = false;
         match &reply {
             Reply::Deleted { by, here: true } => {
