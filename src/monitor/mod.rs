@@ -21,6 +21,7 @@ pub mod situation;
 pub mod source;
 pub mod spec;
 pub mod status;
+mod trouble;
 pub mod window;
 pub(crate) mod words;
 
