@@ -8,7 +8,7 @@ mod latest;
 mod limits;
 mod owners;
 mod shared;
-mod surge;
+mod surge_task;
 mod watching;
 
 use std::collections::BTreeMap;
@@ -109,8 +109,8 @@ impl Keepers {
         for change in changes {
             match change {
                 Instruction::LookAfter => {
-                    if let Some(stop) = shared.surging.ring(self.client.stop()) {
-                        self.tasks.spawn(surge::run(Arc::clone(&shared), stop));
+                    if let Some(stop) = shared.surge.ring(self.client.stop()) {
+                        self.tasks.spawn(surge_task::run(Arc::clone(&shared), stop));
                     }
                 }
                 Instruction::Start(monitor, latest) => self.start(&shared, *monitor, latest),

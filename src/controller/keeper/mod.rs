@@ -9,7 +9,7 @@ mod memory;
 mod reconcile;
 mod recount;
 mod requeue;
-mod restart;
+mod restarts;
 mod scheduling;
 mod step;
 

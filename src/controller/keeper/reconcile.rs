@@ -11,7 +11,7 @@ use super::context::Context;
 use super::memory::Memory;
 use super::recount::Recount;
 use super::requeue::Requeue;
-use super::restart::{self, Restarts};
+use super::restarts::{self, Restarts};
 use super::scheduling::{Held, Scheduling};
 use super::step::{Step, quiet_period};
 use crate::controller::clock::timer_now;
@@ -245,7 +245,7 @@ async fn act(
                 if !is_recorded {
                     step.report_settled().await?;
                 }
-                step.status.pods = Some(restart::count(step.context, policy, now).await?);
+                step.status.pods = Some(restarts::count(step.context, policy, now).await?);
             }
             step.report_settled().await?;
         }

@@ -5,7 +5,7 @@ mod deletions;
 mod lists;
 mod requests;
 mod sources;
-mod surging;
+mod surge_bell;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ pub(crate) use self::lists::{ListInterest, Listing};
 use self::requests::Requests;
 use self::sources::Sources;
 pub(crate) use self::sources::{Fetched, KeySets, SourceInterest, fetch};
-pub(crate) use self::surging::Surging;
+pub(crate) use self::surge_bell::SurgeBell;
 use super::limits::{Limits, NamespaceLimits};
 use crate::kube::client::Client;
 use crate::kube::{ResourceVersion, Uid};
@@ -53,7 +53,7 @@ pub(crate) struct Shared {
     pub(crate) identities: Identities,
     bells: Bells,
     pub(crate) deletions: Deletions,
-    pub(crate) surging: Surging,
+    pub(crate) surge: SurgeBell,
 }
 
 impl Shared {
@@ -68,7 +68,7 @@ impl Shared {
             identities: Identities::default(),
             bells: Bells::default(),
             deletions: Deletions::default(),
-            surging: Surging::default(),
+            surge: SurgeBell::default(),
         }
     }
 

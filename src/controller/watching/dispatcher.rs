@@ -186,7 +186,7 @@ impl Dispatcher {
         for (name, changes) in touched {
             let Some(state) = self.by_name.get_mut(&name) else { continue };
             if scope.target == Target::ConfigMonitors {
-                state.shared.surging.ring_if_any();
+                state.shared.surge.ring_if_any();
             }
             watches_changed |= state.index.take_watches_changed();
             self.relist_due = self.relist_due.into_iter().chain(state.index.relist_due()).min();
@@ -214,7 +214,7 @@ impl Dispatcher {
         left.retain(|name| self.by_name.contains_key(name));
         for namespace in &left {
             info!(%namespace, "namespace no longer selected");
-            self.state(namespace).shared.surging.leave_alone();
+            self.state(namespace).shared.surge.leave_alone();
         }
         self.in_each(left, Index::clear)
     }

@@ -12,7 +12,7 @@ mod seen;
 pub(crate) mod sight;
 pub(crate) mod stale;
 pub(crate) mod standing;
-pub(crate) mod surge;
+pub(crate) mod surge_room;
 pub(crate) mod targets;
 pub(crate) mod wave;
 

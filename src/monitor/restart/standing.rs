@@ -9,7 +9,7 @@ use super::canary::{CanaryPods, Verdict};
 use super::last::HeldBack;
 use super::seen::View;
 use super::sight::{OwnerState, Sight, Undeleted};
-use super::surge::{Obstacle, Surge, Way};
+use super::surge_room::{Obstacle, Surge, Way};
 use super::targets::AtStart;
 use super::{SKEW, SLACK};
 use crate::kube::objects::{CREATING, Owner, REPLICA_SETS};

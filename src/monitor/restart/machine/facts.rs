@@ -11,7 +11,7 @@ use crate::monitor::pod::Pod;
 use crate::monitor::restart::budget::waits_for_termination;
 use crate::monitor::restart::sight::Deployments;
 use crate::monitor::restart::sight::{OwnerQuery, OwnerStates};
-use crate::monitor::restart::surge;
+use crate::monitor::restart::surge_room;
 use crate::monitor::status::{Canary, CanaryState};
 
 impl<P> Machine<P> {
@@ -81,7 +81,7 @@ impl<P> Machine<P> {
     }
 
     pub(super) fn deployments_to_read(&self) -> Vec<Arc<Owner>> {
-        surge::deployments(&self.policy, &self.targets, self.pods.pods().values(), &self.owners)
+        surge_room::deployments(&self.policy, &self.targets, self.pods.pods().values(), &self.owners)
     }
 
     pub(super) fn deployments_read(&mut self, mut states: Deployments, took: Duration, now: Instant) {

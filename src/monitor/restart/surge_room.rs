@@ -1,18 +1,15 @@
-//! Surge: a pod is handed over from its ReplicaSet to the Deployment, and serves until successors are available.
-//!
-//! The ReplicaSet creates another pod at once, and the Deployment's controller leaves alone what it controls directly.
+//! Which pods may be handed over: how much room `maxSurge` leaves.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use serde_json::{Value, json};
 use strum::IntoStaticStr;
 
 use super::budget::is_available;
 use super::sight::{DeploymentState, OwnerStates, Sight};
 use super::targets::Targets;
-use crate::kube::objects::{DEPLOYMENTS, Owner, REPLICA_SETS};
-use crate::monitor::pod::{DELETION_COST, HANDED_OVER, HANDED_OVER_BY, HANDED_OVER_FROM, HandedOver, LOWEST_COST, Pod};
+use crate::kube::objects::{DEPLOYMENTS, Owner};
+use crate::monitor::pod::{HandedOver, Pod};
 use crate::monitor::spec::Policy;
 
 /// How a ready pod may go.
@@ -141,41 +138,4 @@ pub(super) fn deployments<'a>(
     };
     let all: BTreeSet<_> = pods.filter_map(of_pod).filter(|owner| owner.is_of(DEPLOYMENTS)).collect();
     all.into_iter().collect()
-}
-
-/// The PATCH that hands a pod over to a Deployment, if the pod has not changed.
-pub(crate) fn hand_over(pod: &Pod, to: &Owner, by: &str) -> Value {
-    let from = pod.controller.as_deref();
-    let source = from.map(|from| format!("{}/{}", from.name, from.uid.as_str()));
-    let labels = json!({ HANDED_OVER: "true" });
-    let annotations = json!({ HANDED_OVER_FROM: source, HANDED_OVER_BY: by });
-    swap(pod, from, to, &labels, &annotations)
-}
-
-/// The PATCH that gives a pod that is handed over back to its ReplicaSet, if the pod has not changed.
-pub(crate) fn give_back(pod: &Pod) -> Option<Value> {
-    let (from, to) = (&pod.handed_over.as_ref()?.to, pod.controller.as_ref()?);
-    let (labels, annotations) = (json!({ HANDED_OVER: null }), json!({ HANDED_OVER_FROM: null, HANDED_OVER_BY: null }));
-    Some(swap(pod, Some(from), to, &labels, &annotations))
-}
-
-/// The PATCH by which a ReplicaSet with too many pods deletes this one before other ready ones.
-pub(crate) fn go_first(pod: &Pod) -> Value {
-    let annotations = json!({ DELETION_COST: LOWEST_COST });
-    json!({ "metadata": { "uid": pod.uid, "annotations": annotations } })
-}
-
-fn swap(pod: &Pod, from: Option<&Owner>, to: &Owner, labels: &Value, annotations: &Value) -> Value {
-    let Owner { api_version, kind, name, uid } = to;
-    let mut owners =
-        vec![json!({ "apiVersion": api_version, "kind": kind, "name": name, "uid": uid, "controller": true,
-        "blockOwnerDeletion": to.is_of(REPLICA_SETS) })];
-    owners.extend(from.map(|from| json!({ "$patch": "delete", "uid": from.uid })));
-    json!({ "metadata": {
-        "uid": pod.uid,
-        "resourceVersion": pod.version,
-        "labels": labels,
-        "annotations": annotations,
-        "ownerReferences": owners,
-    } })
 }

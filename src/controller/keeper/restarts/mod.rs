@@ -6,9 +6,9 @@
 //! after that list.
 
 mod drive;
-mod lists;
+mod send;
+mod target_lists;
 mod watched;
-mod wave;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -17,8 +17,8 @@ use std::time::{Duration, Instant};
 use tracing::info;
 
 use self::drive::{Drive, skipped};
-pub(crate) use self::lists::count;
-use self::lists::{TargetRequests, list_identities, list_pods};
+pub(crate) use self::target_lists::count;
+use self::target_lists::{TargetRequests, list_identities, list_pods};
 use self::watched::Watched;
 use crate::controller::clock::timer_now;
 use crate::controller::keeper::context::Context;

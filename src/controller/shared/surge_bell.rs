@@ -10,14 +10,14 @@ use tokio_util::sync::CancellationToken;
 
 /// Wakes the task of a namespace.
 #[derive(Default)]
-pub(crate) struct Surging {
+pub(crate) struct SurgeBell {
     pub(crate) bell: Notify,
     /// Stops the task, if there is one.
     task: Mutex<Option<CancellationToken>>,
     pub(crate) are_left: AtomicBool,
 }
 
-impl Surging {
+impl SurgeBell {
     /// A pod that is handed over has come or changed. Returns what stops the task that the namespace needs now, if it has
     /// none.
     pub(crate) fn ring(&self, of: &CancellationToken) -> Option<CancellationToken> {
@@ -64,13 +64,13 @@ mod tests {
 
     #[test]
     fn a_task_ends_unless_a_pod_has_come_and_then_the_next_pod_begins_another() {
-        let (surging, operator) = (Surging::default(), CancellationToken::new());
-        let first = surging.ring(&operator).expect("a task");
-        assert!(surging.ring(&operator).is_none() && !surging.end(&first));
-        assert!(surging.end(&first));
-        let second = surging.ring(&operator).expect("a task");
-        surging.leave_alone();
-        assert!(surging.ring(&operator).is_some() && surging.end(&second));
-        assert!(surging.ring(&operator).is_none(), "the second one did not end the third");
+        let (surge, operator) = (SurgeBell::default(), CancellationToken::new());
+        let first = surge.ring(&operator).expect("a task");
+        assert!(surge.ring(&operator).is_none() && !surge.end(&first));
+        assert!(surge.end(&first));
+        let second = surge.ring(&operator).expect("a task");
+        surge.leave_alone();
+        assert!(surge.ring(&operator).is_some() && surge.end(&second));
+        assert!(surge.ring(&operator).is_none(), "the second one did not end the third");
     }
 }

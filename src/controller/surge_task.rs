@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
 use super::owners::{read_deployments, read_workload};
-use super::shared::{Shared, Surging, remove};
+use super::shared::{Shared, SurgeBell, remove};
 use crate::kube::backoff::Backoff;
 use crate::kube::client::{Client, Preconditions};
 use crate::kube::error::{Cause, Error};
@@ -27,12 +27,11 @@ use crate::kube::list::Selection;
 use crate::kube::names::is_dns_subdomain;
 use crate::kube::objects::{Labels, REPLICA_SETS};
 use crate::kube::{PODS, ServerTime};
-use crate::monitor::handover::{Claim, Fate, fate};
 use crate::monitor::pod::{LabelledPod, Pod, SELECTS_HANDED_OVER, WholePod};
 use crate::monitor::referrers::referred;
-use crate::monitor::restart::surge::{give_back, go_first};
 use crate::monitor::source::SourceName;
 use crate::monitor::spec::Policy;
+use crate::monitor::surge::{Claim, Fate, fate, give_back, go_first};
 use crate::monitor::{CONFIG_MONITORS, ConfigMonitor};
 
 /// How often pods are looked at that cannot go yet.
@@ -62,7 +61,7 @@ pub(crate) async fn run(shared: Arc<Shared>, stop: CancellationToken) {
 
 async fn look_after(shared: &Shared, client: &Client) {
     let (mut backoff, mut faults) = (Backoff::default(), Faults::default());
-    let surging @ Surging { bell, are_left, .. } = &shared.surging;
+    let surge @ SurgeBell { bell, are_left, .. } = &shared.surge;
     loop {
         let delay = match settle(shared, client).await {
             Ok(are_some) => {
@@ -83,7 +82,7 @@ async fn look_after(shared: &Shared, client: &Client) {
             let _ = timeout(delay, bell.notified()).await;
         }
         sleep(PAUSE).await;
-        if delay.is_none() && surging.end(client.stop()) {
+        if delay.is_none() && surge.end(client.stop()) {
             return;
         }
     }

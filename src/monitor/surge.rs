@@ -1,9 +1,14 @@
-//! What becomes of a pod that is handed over: its restart deletes it, or it is given back.
+//! Surge: a pod is handed over from its ReplicaSet to the Deployment, and serves until successors are available. Then it is
+//! deleted, or it is given back.
+//!
+//! The ReplicaSet creates another pod at once, and the Deployment's controller leaves alone what it controls directly.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
+
+use serde_json::{Value, json};
 
 use super::ConfigMonitor;
 use super::restart::budget::is_available;
@@ -13,7 +18,8 @@ use super::source::SourceName;
 use super::spec::Policy;
 use super::status::{Begun, SourceStatus, Status};
 use crate::kube::ServerTime;
-use crate::monitor::pod::Pod;
+use crate::kube::objects::{Owner, REPLICA_SETS};
+use crate::monitor::pod::{DELETION_COST, HANDED_OVER, HANDED_OVER_BY, HANDED_OVER_FROM, LOWEST_COST, Pod};
 use crate::monitor::referrers::refers;
 
 /// What the ConfigMonitor that has handed a pod over says about it.
@@ -127,6 +133,43 @@ pub(crate) fn fate(
         _ if is_enough => Fate::Delete,
         _ => Fate::Stay,
     }
+}
+
+/// The PATCH that hands a pod over to a Deployment, if the pod has not changed.
+pub(crate) fn hand_over(pod: &Pod, to: &Owner, by: &str) -> Value {
+    let from = pod.controller.as_deref();
+    let source = from.map(|from| format!("{}/{}", from.name, from.uid.as_str()));
+    let labels = json!({ HANDED_OVER: "true" });
+    let annotations = json!({ HANDED_OVER_FROM: source, HANDED_OVER_BY: by });
+    swap(pod, from, to, &labels, &annotations)
+}
+
+/// The PATCH that gives a pod that is handed over back to its ReplicaSet, if the pod has not changed.
+pub(crate) fn give_back(pod: &Pod) -> Option<Value> {
+    let (from, to) = (&pod.handed_over.as_ref()?.to, pod.controller.as_ref()?);
+    let (labels, annotations) = (json!({ HANDED_OVER: null }), json!({ HANDED_OVER_FROM: null, HANDED_OVER_BY: null }));
+    Some(swap(pod, Some(from), to, &labels, &annotations))
+}
+
+/// The PATCH by which a ReplicaSet with too many pods deletes this one before other ready ones.
+pub(crate) fn go_first(pod: &Pod) -> Value {
+    let annotations = json!({ DELETION_COST: LOWEST_COST });
+    json!({ "metadata": { "uid": pod.uid, "annotations": annotations } })
+}
+
+fn swap(pod: &Pod, from: Option<&Owner>, to: &Owner, labels: &Value, annotations: &Value) -> Value {
+    let Owner { api_version, kind, name, uid } = to;
+    let mut owners =
+        vec![json!({ "apiVersion": api_version, "kind": kind, "name": name, "uid": uid, "controller": true,
+        "blockOwnerDeletion": to.is_of(REPLICA_SETS) })];
+    owners.extend(from.map(|from| json!({ "$patch": "delete", "uid": from.uid })));
+    json!({ "metadata": {
+        "uid": pod.uid,
+        "resourceVersion": pod.version,
+        "labels": labels,
+        "annotations": annotations,
+        "ownerReferences": owners,
+    } })
 }
 
 #[cfg(test)]

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use tracing::{info, warn};
 
-use super::lists::list_pods;
+use super::send;
+use super::target_lists::list_pods;
 use super::watched::Watched;
-use super::wave;
 use crate::controller::clock::{now, timer_now};
 use crate::controller::keeper::context::Context;
 use crate::controller::keeper::memory::{Confirmation, Confirmed};
@@ -141,7 +141,7 @@ impl Drive<'_, '_> {
             }
             machine.replied(pod, reply)
         };
-        let is_whole = wave::send(self.step, wave, (restart, *listed_at), confirmed, hear).await;
+        let is_whole = send::send(self.step, wave, (restart, *listed_at), confirmed, hear).await;
         machine.heard(News::WaveOver { is_whole }, now(&context.client));
         let has_deleted = machine.deleted() > before;
         self.step.held.turn = None;

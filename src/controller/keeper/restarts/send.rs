@@ -21,9 +21,9 @@ use crate::kube::client::Preconditions;
 use crate::kube::error::{Cause, Error};
 use crate::kube::objects::Owner;
 use crate::monitor::pod::Pod;
-use crate::monitor::restart::surge;
 use crate::monitor::restart::wave::{Attempt, Means, Reply, Wave};
 use crate::monitor::spec::{DeletionPolicy, Policy};
+use crate::monitor::surge;
 
 /// The default of `terminationGracePeriodSeconds`, assumed for a pod until a list or a watch shows its deletion.
 const DEFAULT_GRACE: Duration = Duration::from_secs(30);
