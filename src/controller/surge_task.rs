@@ -1,5 +1,5 @@
-//! Looks after the pods that are handed over and that no restart holds: each is deleted or given back, whatever has
-//! happened to the restart, the ConfigMonitor or the process that has handed it over.
+//! Looks after the pods that are handed over: each is deleted or given back, within a restart, or whatever has happened
+//! to the restart, the ConfigMonitor or the process that has handed it over.
 //!
 //! One task for each namespace with such pods. All that it goes by is in the pods and in the ConfigMonitors.
 
@@ -88,7 +88,7 @@ async fn look_after(shared: &Shared, client: &Client) {
     }
 }
 
-/// Deletes or gives back the pods that no restart holds. Returns whether some are left. A failure at one pod keeps none of
+/// Deletes or gives back the pods that may go. Returns whether some are left. A failure at one pod keeps none of
 /// the others.
 ///
 /// Whoever may label pods may label many, and write much into them. So of all that are listed only names are kept, and of a
@@ -224,8 +224,7 @@ async fn settle_one(client: &Client, of: &HandedOverPod) -> Result<bool, Error> 
         Some(set) => read_workload(client, REPLICA_SETS, set).await?.map_or(0, |set| set.replicas as usize),
         None => 0,
     };
-    let min_ready = policy.as_ref().map_or(Duration::ZERO, |policy| policy.min_ready);
-    let done = match fate((pod, since(pod)), claim, &deployment, of_set, (min_ready, client.server_now())) {
+    let done = match fate((pod, since(pod)), claim, &deployment, of_set, (policy.as_ref(), client.server_now())) {
         Fate::Stay => return Ok(false),
         Fate::Delete => {
             // Another process may have given it back meanwhile.

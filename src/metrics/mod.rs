@@ -356,8 +356,8 @@ impl Tally {
         self.metrics.restart_duration.observe(after.as_secs_f64());
     }
 
-    pub(crate) fn pod_removed(&self, method: &'static str) {
-        self.metrics.pods_removed.get_or_create(&([("method", method.into())], self.who())).inc();
+    pub(crate) fn pods_removed(&self, method: &'static str, pods: usize) {
+        self.metrics.pods_removed.get_or_create(&([("method", method.into())], self.who())).inc_by(pods as u64);
     }
 
     /// Counts the first deletion of a restart, `after` reading the changed content.
@@ -514,8 +514,8 @@ mod tests {
         let metrics = Arc::new(Metrics::new(true));
         let (mut one, other) = (tally(&metrics, "one"), tally(&metrics, "other"));
         set(&mut one, Reason::QuietPeriod, Some(ServerTime::from_second(9)));
-        one.pod_removed("Delete");
-        other.pod_removed("Evict");
+        one.pods_removed("Delete", 1);
+        other.pods_removed("Evict", 1);
         assert_eq!(
             lines_of(&metrics, "configmonitor_configmonitors"),
             ["configmonitor_configmonitors{reason=\"QuietPeriod\",namespace=\"shop\",name=\"one\"} 1"]
@@ -535,7 +535,7 @@ mod tests {
         let metrics = Arc::new(Metrics::new(false));
         let one = tally(&metrics, "one");
         one.first_deletion(Duration::from_secs(3));
-        one.pod_removed("Evict");
+        one.pods_removed("Evict", 1);
         one.eviction_refused();
         one.pods_skipped(2);
         one.restart_over("Completed", Duration::from_secs(70));

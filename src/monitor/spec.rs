@@ -184,6 +184,17 @@ pub(crate) struct MaxSurge {
     pub(crate) is_alone: bool,
 }
 
+impl Policy {
+    /// Returns how many of the desired pods may be missing when one goes that is handed over.
+    pub(crate) fn may_be_missing(&self, desired: usize) -> usize {
+        match self.max_unavailable {
+            None => desired,
+            Some(_) if self.max_surge.is_some_and(|surge| surge.is_alone) => 0,
+            Some(most) => most.of_owner.of(desired),
+        }
+    }
+}
+
 impl MaxSurge {
     /// A percentage of `pods` is rounded up.
     pub(crate) fn of(self, pods: usize) -> usize {

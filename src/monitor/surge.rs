@@ -25,8 +25,10 @@ use crate::monitor::referrers::refers;
 /// What the ConfigMonitor that has handed a pod over says about it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Claim {
-    /// Its restart is under way or on hold, or the ConfigMonitor is suspended.
+    /// Its restart is on hold, or the ConfigMonitor is suspended.
     Held,
+    /// Its restart is under way, and deletes what its budget allows.
+    UnderWay,
     /// Its restart is over, or other content has ended it.
     Over,
     /// The content is back to that of the pod. Pods created since then may have read other content.
@@ -64,8 +66,12 @@ impl Claim {
         if !policy.selector.matches(labels) {
             return Self::None;
         }
-        if policy.suspend || status.begun().is_some_and(is_of) {
+        if policy.suspend {
             return Self::Held;
+        }
+        let of_restart = if status.goes_on() { Self::UnderWay } else { Self::Held };
+        if status.begun().is_some_and(is_of) {
+            return of_restart;
         }
         if status.restart.is_none() {
             // Somebody may have made the operator forget it: then the pods count as having the content as of now.
@@ -84,7 +90,7 @@ impl Claim {
         };
         let back = sources().filter(|(known, _)| !known.differs()).map(|(_, first)| first.since).min();
         match back {
-            _ if status.begun().is_some() && listed_after().any(|at| created.plus(SKEW) < at) => Self::Held,
+            _ if status.begun().is_some() && listed_after().any(|at| created.plus(SKEW) < at) => of_restart,
             Some(since) if !listed_after().any(|at| created <= at.plus(SKEW)) => Self::Reverted(since),
             _ => Self::Over,
         }
@@ -92,7 +98,7 @@ impl Claim {
 }
 
 /// Decides about a pod, by all pods of its Deployment and the desired replicas of its ReplicaSet, 0 if that is gone. A pod
-/// is available once it has been ready for `min_ready`, or for what the Deployment says if that is longer.
+/// is available once it has been ready for as long as the policy says, or the Deployment if that is longer.
 ///
 /// It is given back only if its ReplicaSet then desires it. A Deployment that is rolling out may lower its ReplicaSets at any
 /// moment, and by one more for each pod that one of them has beyond what it desires. (deployment/rolling.go)
@@ -101,12 +107,14 @@ pub(crate) fn fate(
     claim: Claim,
     deployment: &DeploymentState,
     of_set: usize,
-    (min_ready, now): (Duration, ServerTime),
+    (policy, now): (Option<&Policy>, ServerTime),
 ) -> Fate {
-    let min_ready = min_ready.max(deployment.min_ready);
+    let min_ready = policy.map_or(Duration::ZERO, |policy| policy.min_ready).max(deployment.min_ready);
+    let allowed = policy.filter(|_| claim == Claim::UnderWay);
+    let allowed = allowed.map_or(0, |policy| policy.may_be_missing(deployment.desired));
     let is_available = |pod: &Arc<Pod>| is_available(pod, min_ready, now);
     let own = || deployment.others.iter().filter(|other| other.handed_over.is_none() && other.is_present());
-    let is_enough = own().filter(|other| is_available(other)).count() >= deployment.desired;
+    let is_enough = own().filter(|other| is_available(other)).count() + allowed >= deployment.desired;
     // The status of the Deployment may be older than its pods.
     let is_rolling = deployment.is_rolling || own().any(|other| other.controller != pod.controller);
     // Its successors are to go: those that may have read other content, all, or those that are unproven.
@@ -120,6 +128,8 @@ pub(crate) fn fate(
     match claim {
         Claim::Held => Fate::Stay,
         _ if pod.finished => Fate::Delete,
+        Claim::UnderWay if is_enough || !pod.may_serve() => Fate::Delete,
+        Claim::UnderWay => Fate::Stay,
         Claim::Over if is_enough => Fate::Delete,
         _ if !is_rolling && stay.len() < of_set => {
             let too_many = (stay.len() + to_go.len() + unready.len() + 1).saturating_sub(of_set);
@@ -174,6 +184,7 @@ fn swap(pod: &Pod, from: Option<&Owner>, to: &Owner, labels: &Value, annotations
 
 #[cfg(test)]
 mod tests {
+    use serde_json::value::RawValue;
     use serde_json::{Value, json};
 
     use super::*;
@@ -205,20 +216,24 @@ mod tests {
 
     /// The status with these sources and a restart that is pending, or is the second one.
     fn status(sources: &[Value], begun: bool) -> Value {
+        let mut sources = sources.to_vec();
+        sources
+            .iter_mut()
+            .for_each(|source| source["changes"].as_array_mut().unwrap().last_mut().unwrap()["begun"] = json!(begun));
         let begun = begun.then(|| Begun::new(2, BEGAN.parse().unwrap(), "app=web".to_owned(), 1));
         json!({ "sources": sources, "restart": Restart { begun, ..Restart::default() } })
     }
 
     #[test]
-    fn a_restart_that_is_under_way_holds_its_pods_and_those_of_the_one_before_unless_it_is_a_revert() {
+    fn a_restart_that_is_under_way_has_its_pods_and_those_of_the_one_before_unless_it_is_a_revert() {
         let spec = json!({ "configMap": "c", "podSelector": { "app": "web" } });
         let restart = |is_back, begun| status(&[source("c", is_back)], begun);
         let (before, own) = (1, 2);
-        assert_eq!(claim(&spec, &restart(false, true), own), Claim::Held);
-        assert_eq!(claim(&spec, &restart(false, true), before), Claim::Held);
+        assert_eq!(claim(&spec, &restart(false, true), own), Claim::UnderWay);
+        assert_eq!(claim(&spec, &restart(false, true), before), Claim::UnderWay);
         assert_eq!(claim(&spec, &restart(false, false), before), Claim::Over);
         assert_eq!(claim(&spec, &restart(true, true), before), Claim::Reverted(at(50)));
-        assert_eq!(claim(&spec, &restart(true, true), own), Claim::Held);
+        assert_eq!(claim(&spec, &restart(true, true), own), Claim::UnderWay);
         assert_eq!(claim(&spec, &restart(true, false), before), Claim::Reverted(at(50)));
         let mixed = status(&[source("c", true), source("e", false)], false);
         assert_eq!(claim(&spec, &mixed, before), Claim::Over, "it has not read the other source's content");
@@ -228,17 +243,28 @@ mod tests {
             source
         };
         let unreferred = status(&[discovered("c", false)], true);
-        assert_eq!((claim(&spec, &unreferred, own), claim(&spec, &unreferred, before)), (Claim::Held, Claim::Over));
+        assert_eq!((claim(&spec, &unreferred, own), claim(&spec, &unreferred, before)), (Claim::UnderWay, Claim::Over));
         // Of two changes the one counts to whose source the pod refers.
         let both = |is_back: bool| status(&[discovered("c", !is_back), discovered("d", is_back)], true);
         let of_both = [true, false].map(|is_back| claim(&spec, &both(is_back), before));
-        assert_eq!(of_both, [Claim::Reverted(at(50)), Claim::Held]);
+        assert_eq!(of_both, [Claim::Reverted(at(50)), Claim::UnderWay]);
         let mut forged = restart(false, true);
         forged["restart"]["startedAt"] = json!("1970-01-01T00:00:29Z");
         forged["sources"][0]["changes"][0]["observedAt"] = json!("1970-01-01T00:00:29Z");
         assert_eq!(claim(&spec, &forged, own), Claim::Over, "it is younger than the restart");
         forged["sources"][0]["changes"][0]["observedAt"] = json!("1970-01-01T00:00:31Z");
-        assert_eq!(claim(&spec, &forged, own), Claim::Held, "other content has come and gone since");
+        assert_eq!(claim(&spec, &forged, own), Claim::UnderWay, "other content has come and gone since");
+        let held = |more: Value| {
+            let mut held = restart(false, true);
+            held.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            claim(&spec, &held, own)
+        };
+        let condition = |reason| json!([{ "type": "Ready", "status": "False", "lastTransitionTime": BEGAN, "reason": reason, "message": "" }]);
+        assert_eq!(held(json!({ "conditions": condition("EvictionBlocked") })), Claim::UnderWay);
+        assert_eq!(held(json!({ "conditions": condition("SourceNotFound") })), Claim::Held);
+        let mut changed = restart(false, true);
+        changed["sources"][0]["changes"][0]["begun"] = json!(false);
+        assert_eq!(claim(&spec, &changed, own), Claim::Held, "content has come since it began");
         let entry =
             json!({ "number": own, "startedAt": BEGAN, "completedAt": BEGAN, "result": "Completed", "pods": 1 });
         let over = json!({ "history": [entry] });
@@ -274,6 +300,11 @@ mod tests {
         DeploymentState { desired: 2, min_ready: Duration::ZERO, others, may_surge: true, is_rolling: false }
     }
 
+    fn policy(more: &str) -> Policy {
+        let spec = format!(r#"{{"configMap":"c","podSelector":{{"app":"web"}}{more}}}"#);
+        Policy::of(Some(&RawValue::from_string(spec).unwrap())).unwrap()
+    }
+
     #[test]
     fn a_pod_that_nobody_holds_is_given_back_only_if_its_set_desires_it_and_deleted_only_if_enough_others_are_available()
      {
@@ -285,7 +316,7 @@ mod tests {
             ..Pod::named("old")
         };
         let of = |claim, deployment: &DeploymentState, of_set| {
-            fate((&old, at(100)), claim, deployment, of_set, (Duration::ZERO, at(200)))
+            fate((&old, at(100)), claim, deployment, of_set, (Some(&policy("")), at(200)))
         };
         let fate = |claim, available, of_set| of(claim, &deployment(available), of_set);
         assert_eq!([Claim::Held, Claim::Over].map(|claim| fate(claim, 2, 2)), [Fate::Stay, Fate::Delete]);
@@ -294,14 +325,18 @@ mod tests {
             other => panic!("{other:?}"),
         };
         assert_eq!(first(fate(Claim::Over, 1, 2)), [""; 0], "its set deletes the one that is not ready");
-        let unproven =
-            super::fate((&old, at(100)), Claim::Over, &deployment(2), 2, (Duration::from_secs(300), at(200)));
+        let unproven = super::fate(
+            (&old, at(100)),
+            Claim::Over,
+            &deployment(2),
+            2,
+            (Some(&policy(r#","minReadySeconds":300"#)), at(200)),
+        );
         assert_eq!(first(unproven), ["web-0"], "not for long enough");
         assert_eq!(first(fate(Claim::None, 2, 2)), ["web-0"]);
         assert_eq!(first(fate(Claim::None, 2, 3)), [""; 0], "its set lacks one");
         let unready = Pod { ready_since: None, ..old.clone() };
-        let fate_of_unready =
-            super::fate((&unready, at(100)), Claim::None, &deployment(2), 2, (Duration::ZERO, at(200)));
+        let fate_of_unready = super::fate((&unready, at(100)), Claim::None, &deployment(2), 2, (None, at(200)));
         assert_eq!(first(fate_of_unready), [""; 0], "its set deletes it again");
         let mut with_costs = deployment(2);
         with_costs.others =
@@ -324,7 +359,18 @@ mod tests {
         let recreate = DeploymentState { may_surge: false, ..deployment(0) };
         assert_eq!(first(of(Claim::Over, &recreate, 2)), [""; 0], "its strategy changes nothing");
         let finished = Pod { finished: true, ..old.clone() };
-        let fate = super::fate((&finished, at(100)), Claim::None, &deployment(0), 2, (Duration::ZERO, at(200)));
+        let fate = super::fate((&finished, at(100)), Claim::None, &deployment(0), 2, (None, at(200)));
         assert_eq!(fate, Fate::Delete);
+        let under_way = |pod: &Pod, spec: &str, available| {
+            let policy = policy(spec);
+            super::fate((pod, at(100)), Claim::UnderWay, &deployment(available), 2, (Some(&policy), at(200)))
+        };
+        let alone = r#","maxSurge":1"#;
+        assert_eq!([1, 2].map(|available| under_way(&old, alone, available)), [Fate::Stay, Fate::Delete]);
+        assert_eq!(under_way(&unready, alone, 1), Fate::Delete, "it serves nobody");
+        let both = r#","maxSurge":1,"maxUnavailable":1"#;
+        assert_eq!([0, 1].map(|available| under_way(&old, both, available)), [Fate::Stay, Fate::Delete]);
+        let all = r#","maxUnavailable":"100%""#;
+        assert_eq!(under_way(&old, all, 0), Fate::Delete, "maxSurge is gone from the spec");
     }
 }

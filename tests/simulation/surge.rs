@@ -166,7 +166,7 @@ fn a_late_deletion_does_not_delete_a_pod_that_was_given_back() {
 fn a_deployment_that_may_not_surge_any_more_keeps_its_pods_until_successors_are_available() {
     let begun = [STUCK, EDIT, Wait(5000), LetSurge(false), Wait(12_000)];
     assert_eq!(surges(&begun), "+1");
-    assert_eq!(surges(&[&begun[..], &[NewPodsStayUnready(false), Wait(20_000)]].concat()), "+1 x1 x2");
+    assert_eq!(surges(&[&begun[..], &[NewPodsStayUnready(false), Wait(20_000)]].concat()), "+1 x2 x1", "the budget");
     assert_eq!(surges(&[&begun[..], &[DeleteMonitor(0), Wait(20_000)]].concat()), "+1 -1");
 }
 

@@ -43,7 +43,7 @@ struct Rung {
 #[derive(Default)]
 struct Rings {
     count: usize,
-    /// How many times a pod has become ready.
+    /// How many times a pod has become ready, or one that is handed over has begun to terminate.
     ready: usize,
     /// When one last has.
     at: Option<Instant>,
@@ -64,7 +64,7 @@ pub(crate) struct Listener {
 /// What has happened since a list.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Ring {
-    /// How many times a pod has become ready, at most.
+    /// How many times a pod has become ready, or one that is handed over has begun to terminate, at most.
     pub(crate) ready: usize,
     pub(crate) failed: Vec<Arc<Pod>>,
 }
@@ -128,20 +128,25 @@ impl Rung {
         mut ready: BTreeSet<Uid>,
         surges: bool,
     ) {
-        let mut events = pin!(events);
+        let (mut events, mut ending) = (pin!(events), BTreeSet::new());
         let ended = loop {
             let pod = match events.next().await {
                 Some(Ok(Event::Applied(Ok(pod)))) => pod,
                 Some(Ok(Event::Deleted(Ok(pod)))) => {
                     ready.remove(&pod.uid);
+                    ending.remove(&pod.uid);
                     continue;
                 }
                 // Events may be missing.
                 missed => break missed.and_then(Result::err),
             };
+            // One that is handed over leaves its place to the next one.
+            let leaves = pod.handed_over.is_some() && pod.gone_by.is_some() && ending.insert(pod.uid.clone());
+            let is_news = if pod.is_ready() { ready.insert(pod.uid.clone()) } else { leaves };
             if !pod.is_ready() {
                 ready.remove(&pod.uid);
-            } else if ready.insert(pod.uid.clone()) {
+            }
+            if is_news {
                 self.add(|rings| (rings.ready, rings.at) = (rings.ready + 1, Some(timer_now())));
             }
             if pod.crash.is_some() && !self.rings().failed.iter().any(|known| known.uid == pod.uid) {

@@ -53,7 +53,7 @@ fn reported(situation: &Situation<'_>, status: &Status) -> (String, [String; 3])
 /// One pod of three is terminating, one is left.
 fn standing() -> Standing<'static> {
     Standing {
-        next: Move::Remove(Vec::new()),
+        next: Move::Replace { remove: Vec::new(), hand_over: Vec::new() },
         remaining: 1,
         lacking: 1,
         on_their_way: 1,

@@ -23,14 +23,14 @@ impl<'a> HeldBack<'a> {
     /// Removes the last ones from these pods; if no pod is a last one, those that serve: a failover may be under way, and
     /// any of them may become one.
     ///
-    /// A pod that is handed over has a successor. A last one that serves nobody may keep the others from going: it uses the
+    /// A last one that serves nobody may keep the others from going: it uses the
     /// budget, or an ordered StatefulSet creates no others. So it does not wait when the deadline has passed.
     pub(super) fn hold_back(pods: &mut Vec<&'a Pod>, is_any_last: bool, is_overdue: bool) -> Self {
         let waits = |pod: &Pod| match is_any_last {
             true => pod.goes_last && (pod.may_serve() || !is_overdue),
             false => pod.may_serve(),
         };
-        let held = pods.extract_if(.., |pod| pod.handed_over.is_none() && waits(pod));
+        let held = pods.extract_if(.., |pod| waits(pod));
         let names: Vec<&str> = held.map(|pod| &*pod.name).collect();
         match (names.is_empty(), is_any_last) {
             (true, _) => Self::None,

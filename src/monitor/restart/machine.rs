@@ -315,6 +315,11 @@ impl<P> Machine<P> {
         self.begun.started_at
     }
 
+    /// Returns whether pods are handed over that this restart replaces.
+    pub(crate) fn waits_for_surge(&self) -> bool {
+        !self.standing().handed_over.is_empty()
+    }
+
     /// How many pods this restart has deleted.
     pub(crate) fn deleted(&self) -> usize {
         self.begun.deleted

@@ -69,12 +69,11 @@ pub(crate) struct Unsettled<'a> {
 
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Move {
-    /// Delete these pods now. The first ones are sent first, but a wave waits for no answer in between.
-    Remove(Vec<Uid>),
-    /// Hand these pods over to their Deployments, and delete others.
-    HandOver {
-        pods: Vec<(Uid, Arc<Owner>)>,
+    /// Delete pods now, and hand others over to their Deployments. The first ones are sent first, but a wave waits for no
+    /// answer in between.
+    Replace {
         remove: Vec<Uid>,
+        hand_over: Vec<(Uid, Arc<Owner>)>,
     },
     /// Wait until a pod changes, or until this time.
     Wait(Option<ServerTime>),
@@ -237,18 +236,16 @@ impl<'a> Sight<'a> {
         }
         let uid = |pod: &Pod| pod.uid.clone();
         let remove: Vec<Uid> = remove.into_iter().map(uid).collect();
-        if !hand_over.is_empty() {
-            let pods = hand_over.into_iter().map(|(pod, to)| (uid(pod), Arc::clone(to))).collect();
-            return Move::HandOver { pods, remove };
-        }
-        match remove.is_empty() {
-            false => Move::Remove(remove),
+        let hand_over: Vec<_> = hand_over.into_iter().map(|(pod, to)| (uid(pod), Arc::clone(to))).collect();
+        match remove.is_empty() && hand_over.is_empty() {
+            false => Move::Replace { remove, hand_over },
             true if is_waiting => Move::Wait(changes_at),
             true => Move::Done,
         }
     }
 
-    /// Returns the old pods that may go, whatever that costs, and those that have to wait for others. Pods that serve nobody
+    /// Returns the old pods that may go, whatever that costs, and those that have to wait for others. About those that are handed
+    /// over, the task decides that looks after them. Pods that serve nobody
     /// go first, as they use no budget, then the oldest, and then members of StatefulSets, in the order of Kubernetes: the
     /// last one goes first, but of those that serve nobody the first one, without which no other one is created. A pod
     /// that serves and is not available uses the budget. The other pods of an owner go last if a deletion of one of
@@ -265,7 +262,8 @@ impl<'a> Sight<'a> {
         // Until the canaries have passed, no other pod goes.
         let goes = |pod: &&&Pod| !is_proving || self.targets.proves(pod);
         let removable = || classes.removable.iter().filter(goes);
-        let mut pods: Vec<&'a Pod> = removable().copied().filter(|pod| !self.unstartable.contains(&pod.uid)).collect();
+        let is_free = |pod: &&Pod| pod.handed_over.is_none() && !self.unstartable.contains(&pod.uid);
+        let mut pods: Vec<&'a Pod> = removable().copied().filter(is_free).collect();
         pods.sort_by_key(|pod| {
             let is_refusing = refusing.contains(&pod.controller.as_deref());
             let place = ordinal(pod).map(|ordinal| if pod.may_serve() { u64::MAX - ordinal } else { ordinal });
@@ -326,22 +324,16 @@ impl<'a> Sight<'a> {
         });
         let mut budget = Budget::new(most, concerned.chain(self.bare()));
         let mut hand_over = Vec::new();
-        pods.retain(|pod| match (pod.controller.as_deref(), &pod.handed_over) {
+        pods.retain(|pod| match (pod.controller.as_deref(), surge.way(pod)) {
             (owner, _) if !pod.may_serve() => budget.take_unready(owner),
-            (_, Some(handed_over)) => surge.may_end(handed_over),
-            (owner, None) => match surge.way(pod) {
-                Way::Deletion(_) => budget.take(owner, self.is_available(pod)),
-                Way::Later(_) => false,
-                Way::HandingOver { or_deletion: true, .. } if budget.take(owner, self.is_available(pod)) => true,
-                Way::HandingOver { to, .. } => {
-                    hand_over.extend(surge.take_room(to).then_some((*pod, to)));
-                    false
-                }
-            },
+            (owner, Way::Deletion(_)) => budget.take(owner, self.is_available(pod)),
+            (_, Way::Later(_)) => false,
+            (owner, Way::HandingOver { or_deletion: true, .. }) if budget.take(owner, self.is_available(pod)) => true,
+            (_, Way::HandingOver { to, .. }) => {
+                hand_over.extend(surge.take_room(to).then_some((*pod, to)));
+                false
+            }
         });
-        // Those that end now were counted without these.
-        let ending: BTreeSet<&Arc<Owner>> = pods.iter().filter_map(|pod| Some(&pod.handed_over.as_ref()?.to)).collect();
-        hand_over.retain(|(_, to)| !ending.contains(to));
         (pods, hand_over)
     }
 

@@ -5,11 +5,10 @@ use std::sync::Arc;
 
 use strum::IntoStaticStr;
 
-use super::budget::is_available;
 use super::sight::{DeploymentState, OwnerStates, Sight};
 use super::targets::Targets;
 use crate::kube::objects::{DEPLOYMENTS, Owner};
-use crate::monitor::pod::{HandedOver, Pod};
+use crate::monitor::pod::Pod;
 use crate::monitor::spec::Policy;
 
 /// How a ready pod may go.
@@ -46,8 +45,6 @@ pub(super) struct Surge<'a> {
 
 struct Count<'a> {
     state: &'a DeploymentState,
-    /// Available pods that its ReplicaSets control.
-    available: usize,
     handed_over: usize,
     /// Whether one of these is none that this restart replaces: it is given back, or another ConfigMonitor deletes it.
     has_strangers: bool,
@@ -56,26 +53,14 @@ struct Count<'a> {
 impl<'a> Surge<'a> {
     pub(super) fn of(sight: &Sight<'a>) -> Self {
         let Sight { policy, owners, deployments, view, targets, .. } = *sight;
-        let count = |state| Count { state, available: 0, handed_over: 0, has_strangers: false };
+        let count = |state| Count { state, handed_over: 0, has_strangers: false };
         let mut counts: BTreeMap<_, _> = deployments.iter().map(|(owner, state)| (owner, count(state))).collect();
-        let of_selected = |pod: &'a Arc<Pod>| match &pod.handed_over {
-            Some(handed_over) => Some((pod, &handed_over.to)),
-            None => Some((pod, owners.get(pod.controller.as_ref()?)?.controller.as_ref()?)),
-        };
-        let selected = view.pods.values().filter(|_| !deployments.is_empty()).filter_map(of_selected);
-        let others = deployments.iter().flat_map(|(owner, state)| state.others.iter().map(move |pod| (pod, owner)));
-        for (pod, deployment) in selected.chain(others).filter(|(pod, _)| pod.is_present()) {
-            let Some(count) = counts.get_mut(deployment) else { continue };
-            match pod.handed_over {
-                Some(_) => {
-                    count.handed_over += 1;
-                    count.has_strangers |= !targets.is_old(pod);
-                }
-                None => {
-                    let min_ready = policy.min_ready.max(count.state.min_ready);
-                    count.available += usize::from(is_available(pod, min_ready, view.at));
-                }
-            }
+        let others = deployments.values().flat_map(|state| &state.others);
+        for pod in view.pods.values().chain(others).filter(|pod| pod.is_present()) {
+            let to = pod.handed_over.as_ref().map(|handed_over| &handed_over.to);
+            let Some(count) = to.and_then(|to| counts.get_mut(to)) else { continue };
+            count.handed_over += 1;
+            count.has_strangers |= !targets.is_old(pod);
         }
         Self { policy, owners, counts }
     }
@@ -111,16 +96,6 @@ impl<'a> Surge<'a> {
         let is_there = count.handed_over < surge.of(count.state.desired);
         count.handed_over += usize::from(is_there);
         is_there
-    }
-
-    /// Returns whether a pod that is handed over may be deleted: without all such pods, enough others are available. What
-    /// the ReplicaSet of the pod desires says nothing about that, as a rollout may be under way.
-    pub(super) fn may_end(&self, HandedOver { to, .. }: &HandedOver) -> bool {
-        let Some(Count { state, available, .. }) = self.counts.get(to) else { return false };
-        let is_alone = self.policy.max_surge.is_some_and(|surge| surge.is_alone);
-        let most = self.policy.max_unavailable.filter(|_| !is_alone);
-        let allowed = most.map_or(0, |most| most.of_owner.of(state.desired));
-        available + allowed >= state.desired
     }
 }
 

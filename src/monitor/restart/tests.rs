@@ -202,7 +202,7 @@ fn by_uid(pods: &[Pod]) -> BTreeMap<Uid, Arc<Pod>> {
 }
 
 fn remove(names: &[&str]) -> Move {
-    Move::Remove(names.iter().map(|name| Uid::from(*name)).collect())
+    Move::Replace { remove: names.iter().map(|name| Uid::from(*name)).collect(), hand_over: Vec::new() }
 }
 
 fn old(targets: &Targets) -> Vec<&str> {
@@ -577,7 +577,7 @@ fn a_restart_removes_its_old_pods_and_waits_for_what_their_owners_desire() {
     for (name, targets, pods, owners, next, lacking) in cases {
         let standing = stands_with(targets, &pods, owners);
         assert_eq!(standing.next, next, "{name}");
-        assert!(matches!(next, Move::Remove(_)) || standing.lacking == lacking, "{name}: {standing:?}");
+        assert!(matches!(next, Move::Replace { .. }) || standing.lacking == lacking, "{name}: {standing:?}");
     }
     let job = Pod { completes: true, ..of(&owner("Job", "job"), pod("job")) };
     let pods = [Pod { controller: None, ..pod("bare") }, job];
@@ -610,7 +610,7 @@ fn a_daemon_set_with_a_misscheduled_pod_is_restarted_all_the_same() {
     let pods = ["a", "b", "c"].map(|name| of(&set, pod(name)));
     let targets = targets(&pods);
     let standing = seen(&targets, &one_at_a_time(), &pods, None, &states(&[(&set, 2)]), READ + 10);
-    assert!(matches!(standing.next, Move::Remove(_)), "{standing:?}");
+    assert!(matches!(standing.next, Move::Replace { .. }), "{standing:?}");
     // Any other owner with a surplus is scaling down.
     let pods = ["a", "b", "c"].map(pod);
     let standing = seen(&self::targets(&pods), &one_at_a_time(), &pods, None, &states(&[(&web(), 2)]), READ + 10);
@@ -733,7 +733,7 @@ fn a_pod_that_was_terminating_at_the_start_is_not_expected_to_come_back() {
     let pods = ["a", "b", "c"].map(|name| of(&other, pod(name)));
     let targets = targets(&[&pods[..], &[of(&other, leaving)]].concat());
     let standing = seen(&targets, &one_at_a_time(), &pods, None, &OwnerStates::new(), READ + 3000);
-    assert!(matches!(standing.next, Move::Remove(_)), "{standing:?}");
+    assert!(matches!(standing.next, Move::Replace { .. }), "{standing:?}");
 }
 
 #[test]

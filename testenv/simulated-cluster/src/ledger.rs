@@ -890,6 +890,11 @@ impl Ledger {
         self.actors[caller.actor].looks_after
     }
 
+    /// Returns when the task last began to look.
+    pub(crate) fn looks_since(&self, caller: &Caller) -> Option<Moment> {
+        self.actors[caller.actor].listed
+    }
+
     /// Returns whether nothing has happened since the task last began to look that only a list shows.
     pub(crate) fn knows_everything(&self, caller: &Caller) -> bool {
         let actor = &self.actors[caller.actor];

@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use configmonitor_operator::monitor::spec::Spec;
 use rules::budget::{allowed_of_owner, surge};
+
 use serde::Deserialize;
 
 use crate::api::{Answer, Fact};
@@ -147,35 +149,51 @@ impl ClusterState {
         (others + 1).saturating_sub(surge(seen.spec.max_surge.as_ref(), self.deployment.replicas))
     }
 
-    /// Returns by how many pods the deletion of an available pod exceeds what `maxSurge` allows.
+    /// Returns by how many pods the deletion of an available pod exceeds what `maxSurge` allows. No restart deletes one that is
+    /// handed over.
     pub(crate) fn over_surge_by_deletion(&self, caller: &Caller, id: usize) -> usize {
         let Some((seen, _)) = self.ledger.goes_by(caller) else { return 0 };
+        if self.pods.iter().any(|pod| pod.id == id && pod.is_handed_over()) {
+            return 1;
+        }
         let Seen { spec, .. } = &*seen;
         if caller.grounds.iter().any(|grounds| grounds.seen.spec.max_surge.is_none()) {
             return 0;
         }
         let Some(pod) = self.pods.iter().find(|pod| pod.id == id && pod.serves()) else { return 0 };
-        let Deployment { is_gone, replicas, may_surge, .. } = self.deployment;
-        if is_gone || !may_surge || spec.max_surge.is_none() || !(self.is_of_a_set(pod) || pod.is_handed_over()) {
-            return 0;
-        }
-        let is_alone = spec.max_unavailable.is_none();
-        if !pod.is_handed_over() {
-            return usize::from(is_alone);
-        }
-        let allowed = if is_alone { 0 } else { allowed_of_owner(spec.max_unavailable.as_ref(), replicas) };
-        let min_ready = spec.min_ready_seconds.unwrap_or(0);
-        replicas.saturating_sub(self.available_beside(caller, id, min_ready) + allowed)
+        let Deployment { is_gone, may_surge, .. } = self.deployment;
+        let is_free = is_gone || !may_surge || spec.max_surge.is_none() || !self.is_of_a_set(pod);
+        usize::from(!is_free && spec.max_unavailable.is_none())
     }
 
-    /// Deletes a pod that is handed over and that no restart holds.
+    /// Returns how many of the desired pods may be missing when a pod goes that is handed over, and for how many seconds others must
+    /// have been ready, by all that the task may have read of the ConfigMonitor since it began to look.
+    fn restart_allows(&self, caller: &Caller, pod: &Pod) -> (usize, u32) {
+        let uid = pod.handed_over.as_ref().and_then(|[_, by]| by.split('/').nth(1));
+        let monitor = self.monitors.iter().position(|monitor| Some(&*monitor.uid) == uid && !monitor.gone);
+        let Some(book) = monitor.map(|monitor| &self.ledger.books[monitor]) else { return (0, 0) };
+        let from = self.ledger.looks_since(caller);
+        let specs = book.specs.iter().rposition(|(at, _)| Some(*at) < from).unwrap_or(0);
+        let specs = || book.specs[specs..].iter().map(|(_, spec)| spec);
+        let writes = book.writes.iter().rposition(|write| Some(write.at) < from).unwrap_or(0);
+        let is_under_way = book.writes.iter().skip(writes).any(|write| write.after.begun().is_some());
+        let of_spec = |spec: &Spec| match &spec.max_unavailable {
+            None if spec.max_surge.is_some() => 0,
+            most => allowed_of_owner(most.as_ref(), self.deployment.replicas),
+        };
+        let allowed = specs().map(of_spec).max().filter(|_| is_under_way).unwrap_or_default();
+        (allowed, specs().map(|spec| spec.min_ready_seconds.unwrap_or(0)).min().unwrap_or_default())
+    }
+
+    /// Deletes a pod that is handed over, as the task does that looks after it.
     pub(crate) fn end_by_itself(&mut self, caller: &Caller, id: usize) -> Answer {
         let Deployment { replicas, may_surge, .. } = self.deployment;
         // Another that a restart hands over meanwhile serves, too.
         let serves = |pod: &&Pod| pod.is_handed_over() && pod.id != id && pod.ready.is_some() && pod.gone_by.is_none();
         let others = self.pods.iter().filter(serves).count();
-        let lacking = replicas.saturating_sub(self.available_beside(caller, id, 0) + others);
         let pod = self.pods.iter().find(|pod| pod.id == id);
+        let (allowed, min_ready) = pod.map_or((0, 0), |pod| self.restart_allows(caller, pod));
+        let lacking = replicas.saturating_sub(self.available_beside(caller, id, min_ready) + others + allowed);
         let is_free = pod.is_some_and(|pod| !pod.serves()) || !may_surge || lacking == 0;
         if !is_free && self.ledger.knows_everything(caller) {
             self.ledger.improper.push(format!("pod {id} is deleted, and {lacking} successors are not available"));

@@ -66,7 +66,10 @@ impl Drive<'_, '_> {
                     // This is the last list of the pass, so the pass uses only what it shows.
                     let scope = self.watched.scope();
                     let (listing, interest) = list_pods(context, policy, &scope, timer_now()).await?;
+                    let before = self.watched.machine.deleted();
                     self.watched.take_list(listing, interest, context);
+                    let shown = self.watched.machine.deleted() - before;
+                    context.tally.pods_removed(policy.deletion_policy.into(), shown);
                     continue;
                 }
                 Do::ReadOwners(queries) => {
@@ -96,7 +99,12 @@ impl Drive<'_, '_> {
                     News::Written
                 }
                 Do::Complete(over) => return self.complete(over).await,
-                Do::Wait(until) => return Ok(Requeue::At(Some(until))),
+                Do::Wait(until) => {
+                    if self.watched.machine.waits_for_surge() {
+                        context.shared.surge.bell.notify_one();
+                    }
+                    return Ok(Requeue::At(Some(until)));
+                }
                 Do::Pause(until) => return Ok(Requeue::Later(until)),
                 Do::Decide => return Ok(Requeue::Now),
                 Do::Fail(error) => return Err(error),
@@ -134,7 +142,7 @@ impl Drive<'_, '_> {
         let before = machine.deleted();
         let restart = machine.number();
         let hear = |pod: &Pod, reply: Reply| {
-            if matches!(reply, Reply::Deleted { here: true, .. })
+            if matches!(reply, Reply::Deleted { here: true, .. } | Reply::HandedOver(_))
                 && let Some(read_at) = machine.first_deletion()
             {
                 context.tally.first_deletion(context.client.server_now().since(read_at));

@@ -166,7 +166,7 @@ impl Wavefront<'_> {
         match answer {
             Reply::Deleted { here: true, .. } => {
                 info!(pod = &*pod.name, uid = pod.uid.as_str(), "pod deleted");
-                tally.pod_removed(self.policy.deletion_policy.into());
+                tally.pods_removed(self.policy.deletion_policy.into(), 1);
             }
             Reply::HandedOver(_) => info!(pod = &*pod.name, uid = pod.uid.as_str(), "pod handed over"),
             // Another keeper has deleted it, and has said so.

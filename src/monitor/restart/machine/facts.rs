@@ -10,14 +10,22 @@ use crate::kube::{ServerTime, Uid};
 use crate::monitor::pod::Pod;
 use crate::monitor::restart::budget::waits_for_termination;
 use crate::monitor::restart::sight::Deployments;
-use crate::monitor::restart::sight::{OwnerQuery, OwnerStates};
+use crate::monitor::restart::sight::{OwnerQuery, OwnerStates, Undeleted};
 use crate::monitor::restart::surge_room;
 use crate::monitor::status::{Canary, CanaryState};
 
 impl<P> Machine<P> {
     /// Takes the pods of a list that was made at this time and took so long.
     pub(super) fn listed(&mut self, pods: &[Arc<Pod>], at: ServerTime, took: Duration, now: Instant) {
+        let is_unanswered = |uid: &Uid| self.attempts.undeleted.get(uid) == Some(&Undeleted::Unanswered);
+        let is_leaving = |pod: &&Arc<Pod>| {
+            let is_held = pod.handed_over.is_some() && pod.is_present();
+            is_held && self.targets.is_old(pod) && !is_unanswered(&pod.uid)
+        };
+        let leaving: Vec<Uid> = self.pods.pods().values().filter(is_leaving).map(|pod| pod.uid.clone()).collect();
         self.pods.list(pods, at, self.needs_dates());
+        let has_left = |uid: &&Uid| !self.pods.pods().get(uid).is_some_and(|pod| pod.is_present());
+        self.begun.deleted += leaving.iter().filter(has_left).count();
         pods.iter().for_each(|pod| self.record_sight(pod));
         self.count_unanswered();
         self.attempts.retain(|uid| self.pods.pods().contains_key(uid));

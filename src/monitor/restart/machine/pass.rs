@@ -88,9 +88,10 @@ impl<P> Machine<P> {
                 self.phase = Phase::Reporting { refusal: None, canary: Some(state), then: None };
                 self.next(now)
             }
-            (Move::Remove(uids), Basis::Confirmed(proof)) => self.begin_wave(pass, proof, uids, Vec::new()),
-            (Move::HandOver { pods, remove }, Basis::Confirmed(proof)) => self.begin_wave(pass, proof, remove, pods),
-            (Move::Remove(_) | Move::HandOver { .. }, Basis::List) => {
+            (Move::Replace { remove, hand_over }, Basis::Confirmed(proof)) => {
+                self.begin_wave(pass, proof, remove, hand_over)
+            }
+            (Move::Replace { .. }, Basis::List) => {
                 self.phase = Phase::Passing { basis: Basis::List, asked: Asked::Deployments };
                 Do::Confirm
             }
@@ -197,14 +198,10 @@ impl<P> Machine<P> {
     pub(super) fn end_pass(&mut self, end: PassEnd, is_listening: bool, now: Now) {
         let PassEnd { wakes_at, has_deleted, refusal, is_cut_short } = end;
         let cause = refusal.as_ref().map(|refusal| &refusal.error.cause);
-        let mut delay = self.pace.after_pass(cause, is_listening, now.timer);
+        let delay = self.pace.after_pass(cause, is_listening, now.timer);
         let deadline = (!self.is_stalled).then(|| self.deadline());
         let wakes_at = wakes_at.into_iter().chain(deadline).min().map(|at| now.timer_at(at));
-        let Standing { next, remaining, lacking, .. } = self.standing();
-        if has_deleted && refusal.is_none() && matches!(next, Move::HandOver { .. }) {
-            // The place of the pod that is deleted is free: nothing rings for that.
-            delay = Duration::ZERO;
-        }
+        let Standing { remaining, lacking, .. } = self.standing();
         let until = self.pace.after_pause(wakes_at.into_iter().fold(now.timer + delay, Ord::min));
         let (needs, lag) = match cause {
             // Once no old pod is left, the last of their successors is what the restart waits for.

@@ -46,8 +46,6 @@ struct Actor {
     /// Pods whose deletion or handing over may be sent again: its answer was none, or that they are gone.
     unclear: BTreeSet<usize>,
     listed_ms: u64,
-    /// It has deleted a pod since, so that another one may be handed over.
-    has_deleted: bool,
     mood: Mood,
 }
 
@@ -139,7 +137,6 @@ impl<'a> Course<'a> {
             handed_over: BTreeSet::new(),
             unclear: BTreeSet::new(),
             listed_ms: 0,
-            has_deleted: false,
             mood: Mood::Working,
         };
         let (actors, world) = ((0..restarts).map(actor).collect(), World::new());
@@ -234,7 +231,7 @@ impl<'a> Course<'a> {
     fn lists(&mut self) {
         let Self { world, actors, active, turn: (_, ended), .. } = self;
         let pods = actors[*active].eyes.list(world, *ended);
-        (actors[*active].listed_ms, actors[*active].has_deleted) = (world.ms, false);
+        actors[*active].listed_ms = world.ms;
         let at = self.world.now().server;
         let missing: BTreeSet<SourceName> = self.about.second.iter().filter(|_| self.is_missing).cloned().collect();
         let pods_of = |pod: &&Arc<Pod>| self.is_missing && OF_SECOND.contains(&number(pod));
@@ -275,8 +272,8 @@ impl<'a> Course<'a> {
     /// Lets the cluster go on. Returns false if there is nothing to do.
     fn goes_on(&mut self) -> bool {
         let event = self.world.go_on();
-        let ready = usize::from(event == Some(true));
-        self.actors.iter_mut().for_each(|actor| actor.eyes.ready += ready);
+        let rings = usize::from(event == Some(true));
+        self.actors.iter_mut().for_each(|actor| actor.eyes.ready += rings);
         event.is_some()
     }
 
@@ -305,7 +302,6 @@ impl<'a> Course<'a> {
         let here = self.world.is_there(pod);
         if here {
             self.actor().deleted.insert(pod);
-            self.actor().has_deleted = true;
             self.world.change(pod, Stage::Terminating);
         }
         Some(Reply::Deleted { by, here })
@@ -420,11 +416,10 @@ impl<'a> Course<'a> {
         let is_again = |pod: &usize| handed_over.contains(pod) || before.contains(pod) && !unclear.contains(pod);
         self.check(!surge.iter().any(is_again), "no pod is handed over twice");
         self.check(surge.is_empty() || handed_over.len() + surge.len() <= 1, "one is handed over at a time");
+        self.check(!pods.iter().any(|pod| handed_over.contains(pod)), "what is handed over is not deleted");
         if self.about.policy.max_surge.is_some() {
             let ready = eyes.ready_pods();
-            let enough = ready.iter().filter(|pod| is_its(pod) && !handed_over.contains(pod)).count() >= DESIRED[0];
-            let mut taken = pods.iter().filter(|pod| is_its(pod) && ready.contains(pod));
-            self.check(taken.all(|pod| handed_over.contains(pod) && enough), "a successor is available");
+            self.check(!pods.iter().any(|pod| is_its(pod) && ready.contains(pod)), "a ready pod is handed over");
         }
     }
 
@@ -576,7 +571,8 @@ impl Explorer {
             }
             Do::Complete(over) => {
                 course.check(course.actors[course.active].eyes.is_over(), "the list says that it is over");
-                let is_counted = over.begun.deleted == course.actor().deleted.len();
+                let Actor { deleted, handed_over, .. } = course.actor();
+                let is_counted = over.begun.deleted == deleted.len() + handed_over.len();
                 course.check(course.actors.len() > 1 || is_counted, "the deleted pods are counted");
                 self.fails(before, "the end cannot be written");
                 self.fails_and_crashes(before, "the end cannot be written");
@@ -637,13 +633,9 @@ impl Explorer {
         let (Do::Wait(until) | Do::Pause(until)) = course.actor().machine.next(now) else { return course.step() };
         let again = course.clone().ask();
         course.check(matches!(again, Do::Wait(_) | Do::Pause(_) | Do::TakeTurn { .. } | Do::List), "it rests");
-        let Actor { eyes, listed_ms, has_deleted, .. } = &course.actors[course.active];
-        let has_room = *has_deleted && course.about.policy.max_surge.is_some();
+        let Actor { eyes, listed_ms, .. } = &course.actors[course.active];
         let is_later = until > course.world.now().timer || course.world.ms > *listed_ms + A_BACKOFF;
-        course.check(
-            is_later || eyes.ready > 0 || has_room,
-            "another pass is worth making only by a ring or at its time",
-        );
+        course.check(is_later || eyes.ready > 0, "another pass is worth making only by a ring or at its time");
         self.deviate(before, "time passes", |course| {
             course.end_turn();
             course.world.wait_until(until);

@@ -38,7 +38,7 @@ fn next(before: &[Pod], now: &[Pod], besides: Besides<'_>) -> (Vec<String>, Vec<
     let sight = Sight { is_overdue, ..sight(&targets, &policy, &pods, &owners) };
     let Standing { next, last, .. } = sight.standing();
     let mut removed: Vec<String> = match next {
-        Move::Remove(uids) => uids.iter().map(|uid| uid.as_str().to_owned()).collect(),
+        Move::Replace { remove, .. } => remove.iter().map(|uid| uid.as_str().to_owned()).collect(),
         Move::Wait(_) => Vec::new(),
         other => panic!("{other:?}"),
     };

@@ -116,7 +116,7 @@ impl World {
         self.pod(pod, self.pods[&pod])
     }
 
-    /// Lets a kubelet or a controller act. Returns whether a pod has become ready. `None` if there is nothing to do. Pods of
+    /// Lets a kubelet, a controller or the task act that looks after what is handed over. Returns whether that rings. `None` if there is nothing to do. Pods of
     /// the ReplicaSet take longest to end.
     pub(super) fn go_on(&mut self) -> Option<bool> {
         let find = |is: fn(&PodModel) -> bool| self.pods.iter().find(|(_, model)| is(model)).map(|(pod, _)| *pod);
@@ -137,6 +137,13 @@ impl World {
         }
         if let Some(pod) = find(|model| matches!(model.stage, Stage::Starting | Stage::Crashed)) {
             self.change(pod, Stage::Ready);
+            return Some(true);
+        }
+        let is_own = |model: &&PodModel| model.owner == 0 && !model.is_handed_over && model.stage == Stage::Ready;
+        if self.pods.values().filter(is_own).count() >= DESIRED[0]
+            && let Some(pod) = find(|model| model.is_handed_over && model.stage != Stage::Terminating)
+        {
+            self.change(pod, Stage::Terminating);
             return Some(true);
         }
         let pod = find(|model| model.stage == Stage::Terminating)?;
