@@ -71,6 +71,8 @@ struct Watch<T> {
     after_refusal: Duration,
     /// The pause before the next request.
     pause: Option<Duration>,
+    /// It has stayed open since the last failure. False at first: another watch of these objects may have been refused before.
+    is_lively: bool,
     /// The watch's last activity. None for [`watch_from`].
     pulse: Option<Arc<Pulse>>,
 }
@@ -101,7 +103,7 @@ pub fn watch<T: DeserializeOwned>(
     after_refusal: Duration,
 ) -> impl Stream<Item = Event<T>> {
     let pulse = Some(Pulse::of(client.meter(), of.resource.plural));
-    let watch = Watch { after_refusal, pulse, ..Watch::new(client, of, State::Start) };
+    let watch = Watch { after_refusal, pulse, is_lively: false, ..Watch::new(client, of, State::Start) };
     futures_util::stream::unfold(watch, |mut watch| async move {
         let event = watch.next_event().await?;
         Some((event, watch))
@@ -124,7 +126,7 @@ pub(crate) fn watch_from<T: DeserializeOwned>(
 impl<T: DeserializeOwned> Watch<T> {
     fn new(client: Client, of: Selection, state: State<T>) -> Self {
         let (listed, faults, after_refusal) = (Instant::now(), Faults::default(), Duration::ZERO);
-        Self { client, of, state, listed, faults, after_refusal, pause: None, pulse: None }
+        Self { client, of, state, listed, faults, after_refusal, pause: None, is_lively: true, pulse: None }
     }
 
     /// The next event, after as many retries as that takes. None when the client is stopped.
@@ -137,6 +139,7 @@ impl<T: DeserializeOwned> Watch<T> {
             match self.next().await? {
                 Ok(event) => return Some(event),
                 Err(error) => {
+                    self.is_lively = false;
                     self.count_restart((&error.cause).into());
                     let pause = self.faults.log(&error, self.client.namespace());
                     if matches!(error.cause, Cause::Forbidden(_)) {
@@ -205,8 +208,9 @@ impl<T: DeserializeOwned> Watch<T> {
             }
             State::Watching { lines, version, opened } => {
                 // One that stays open for so long works.
-                let lively = if self.faults.is_failing() { Some(*opened + LIVELY) } else { None };
+                let lively = (!self.is_lively).then_some(*opened + LIVELY);
                 let Some(line) = within(lively, lines.next()).await else {
+                    self.is_lively = true;
                     self.faults.log_recovery(self.of.resource.plural, self.client.namespace());
                     return Ok(Some(Event::Recovered));
                 };

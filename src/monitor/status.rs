@@ -13,7 +13,6 @@ use serde_json::value::RawValue;
 use strum::IntoStaticStr;
 
 use super::content::ContentHash;
-use super::reason::Reason;
 use super::source::{Keys, SourceName};
 use crate::kube::{ResourceVersion, ServerTime};
 
@@ -434,14 +433,6 @@ impl Status {
     /// Returns whether each content is that which the restart under way has begun for.
     pub(super) fn is_on_target(&self) -> bool {
         self.sources.iter().all(|known| known.last() == known.target())
-    }
-
-    /// Returns whether the restart under way goes on for all its pods, as last written: no content has changed since, none is
-    /// missing, and no canary is to prove it.
-    pub(super) fn goes_on(&self) -> bool {
-        let is_missing = self.conditions.first().is_some_and(|ready| ready.reason == Reason::SourceNotFound.word());
-        let canary = self.begun().and_then(|begun| begun.canary.as_ref());
-        self.is_on_target() && !is_missing && canary.is_none_or(|canary| canary.state == CanaryState::Passed)
     }
 
     /// Returns whether somebody has requested the restart as it is, and it waits for no window. For other content it would.

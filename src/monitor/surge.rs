@@ -11,6 +11,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::ConfigMonitor;
+use super::reason::Reason;
 use super::restart::budget::is_available;
 use super::restart::sight::DeploymentState;
 use super::restart::{SKEW, SLACK};
@@ -69,7 +70,7 @@ impl Claim {
         if policy.suspend {
             return Self::Held;
         }
-        let of_restart = if status.goes_on() { Self::UnderWay } else { Self::Held };
+        let of_restart = if goes_on(&policy, &status) { Self::UnderWay } else { Self::Held };
         if status.begun().is_some_and(is_of) {
             return of_restart;
         }
@@ -95,6 +96,15 @@ impl Claim {
             _ => Self::Over,
         }
     }
+}
+
+/// Returns whether the restart under way goes on for all its pods, as last written: no content has changed since, none is
+/// missing, and no canary is to prove it, or has failed.
+fn goes_on(policy: &Policy, status: &Status) -> bool {
+    let is_missing = status.conditions.first().is_some_and(|ready| ready.reason == Reason::SourceNotFound.word());
+    let canary = status.begun().and_then(|begun| begun.canary.as_ref()).filter(|_| policy.canary.is_some());
+    let is_proving = canary.is_some_and(|canary| canary.state.is_proving());
+    status.is_on_target() && !is_missing && !is_proving && status.canary_failure().is_none()
 }
 
 /// Decides about a pod, by all pods of its Deployment and the desired replicas of its ReplicaSet, 0 if that is gone. A pod

@@ -358,7 +358,9 @@ fn a_restart_counts_the_pods_that_it_deleted(ledger: &Ledger, book: &Book) -> Re
             let listed = began.listed.unwrap_or(began.at);
             let was_left = pod.born < began.at && pod.gone.is_none_or(|gone| gone > listed);
             let is_there = was_left || again.contains(number);
-            is_there && pod.ended.is_some_and(|ended| ended < write.at) && !of_process.contains(number)
+            // One that was handed over counts for its restart, whoever deletes it in the end.
+            let is_of_others = !of_process.contains(number) || !pod.handed_over.is_empty();
+            is_there && pod.ended.is_some_and(|ended| ended < write.at) && is_of_others
         };
         let others = ledger.pods.iter().enumerate().filter(is_by_others).count();
         if !(own.len()..=own.len() + others).contains(&entry.replaced) {

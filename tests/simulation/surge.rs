@@ -101,6 +101,14 @@ fn with_a_budget_as_well_pods_are_handed_over_and_deleted_at_once() {
     assert_eq!(surges(&[both, Wait(200), EDIT, Wait(30_000)]), "x1 +2 x2");
 }
 
+/// Otherwise the pod that is handed over could go by a budget that counts one which is about to go.
+#[test]
+fn pods_are_handed_over_once_the_deletions_beside_them_are_answered() {
+    let both = spec(Edit::MaxUnavailable(Some(PodCount::Pods(1))));
+    let late = Request(First, RequestKind::Delete, 1, Fate::Late(2000));
+    assert_eq!(surges(&[both, Wait(200), late, EDIT, Wait(30_000)]), "x1 +2 x2");
+}
+
 /// The owner that is no Deployment has a quarter of its pods, at least one, as its budget.
 #[test]
 fn what_cannot_surge_goes_by_the_default_budget() {

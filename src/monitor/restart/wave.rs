@@ -16,9 +16,11 @@ use crate::monitor::spec::{DeletionPolicy, Policy};
 /// A wave ends when this many pods were refused for the same kind of reason: the others would be refused as well.
 const MAX_REFUSALS: usize = 3;
 
-/// Deletions, of which those of a row are sent one after the other.
+/// Requests, of which those of a row are sent one after the other.
 pub(crate) struct Wave {
-    pub(crate) rows: Vec<Vec<Attempt>>,
+    /// The deletions, and what follows once all of them are answered: whoever looks after pods that are handed over counts
+    /// those that are left.
+    pub(crate) rows: [Vec<Vec<Attempt>>; 2],
     /// The most deletions at a time.
     pub(crate) width: usize,
 }
@@ -60,7 +62,7 @@ impl Wave {
     fn new(policy: &Policy, attempts: Vec<Attempt>, width: usize) -> Self {
         let (removals, others): (Vec<_>, Vec<_>) =
             attempts.into_iter().partition(|attempt| matches!(attempt.means, Means::Removal { .. }));
-        let mut rows: Vec<Vec<Attempt>> = match policy.deletion_policy {
+        let removals: Vec<Vec<Attempt>> = match policy.deletion_policy {
             DeletionPolicy::Delete => removals.into_iter().map(|attempt| vec![attempt]).collect(),
             DeletionPolicy::Evict => {
                 let mut rows: BTreeMap<Option<Arc<Owner>>, Vec<Attempt>> = BTreeMap::new();
@@ -70,8 +72,12 @@ impl Wave {
                 rows.into_values().collect()
             }
         };
-        rows.extend(others.into_iter().map(|attempt| vec![attempt]));
-        Self { rows, width }
+        Self { rows: [removals, others.into_iter().map(|attempt| vec![attempt]).collect()], width }
+    }
+
+    #[cfg(test)]
+    pub(super) fn attempts(&self) -> impl Iterator<Item = &Attempt> {
+        self.rows.iter().flatten().flatten()
     }
 }
 

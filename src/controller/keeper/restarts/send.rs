@@ -77,22 +77,24 @@ pub(super) async fn send(
         is_over: AtomicBool::new(false),
     };
     let width = share_of_wave(context.client.max_deletions()).min(wave.width);
-    let mut rows = pin!(stream::iter(wave.rows).map(|row| front.row(row)).buffer_unordered(width));
     let mut long = pin!(sleep(RELEASES_SLOT_AFTER));
-    loop {
-        let row = tokio::select! {
-            biased;
-            row = rows.next() => row,
-            () = &mut long, if held.slot.is_some() => {
-                held.slot = None;
-                continue;
-            }
-        };
-        let Some(row) = row else { break };
-        for (attempt, answer) in row {
-            front.report(&attempt.pod, &answer);
-            if !hear(&attempt.pod, answer) {
-                front.is_over.store(true, Ordering::Relaxed);
+    for rows in wave.rows {
+        let mut rows = pin!(stream::iter(rows).map(|row| front.row(row)).buffer_unordered(width));
+        loop {
+            let row = tokio::select! {
+                biased;
+                row = rows.next() => row,
+                () = &mut long, if held.slot.is_some() => {
+                    held.slot = None;
+                    continue;
+                }
+            };
+            let Some(row) = row else { break };
+            for (attempt, answer) in row {
+                front.report(&attempt.pod, &answer);
+                if !hear(&attempt.pod, answer) {
+                    front.is_over.store(true, Ordering::Relaxed);
+                }
             }
         }
     }

@@ -49,8 +49,9 @@ impl<P> Machine<P> {
         if pod.ready_since.is_some() {
             self.seen_ready.insert(pod.uid.clone());
         }
-        // One from before the restart must not hide another.
-        if pod.crash.is_some() && self.seen_failed.as_ref().is_none_or(|known| known.created <= pod.created) {
+        // One from before the restart must not hide another. Of two that are as old, the first one stays, or they would take turns.
+        let is_older = |known: &Arc<Pod>| known.created < pod.created || known.uid == pod.uid;
+        if pod.crash.is_some() && self.seen_failed.as_ref().is_none_or(is_older) {
             self.seen_failed = Some(Arc::clone(pod));
         }
     }

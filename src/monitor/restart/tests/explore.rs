@@ -279,7 +279,7 @@ impl<'a> Course<'a> {
 
     /// Answers the requests of a wave, each by what `answer` does.
     fn sends(&mut self, wave: &Wave, is_whole: bool, mut answer: impl FnMut(&mut Self, &Attempt) -> Option<Reply>) {
-        for attempt in wave.rows.iter().flatten() {
+        for attempt in wave.attempts() {
             let Some(reply) = answer(self, attempt) else { continue };
             self.actor().machine.replied(&attempt.pod, reply);
         }
@@ -379,7 +379,7 @@ impl<'a> Course<'a> {
     fn check_wave(&self, wave: &Wave, proof: usize) {
         let Actor { eyes, deleted, handed_over, unclear, begun, .. } = &self.actors[self.active];
         let is_surge = |attempt: &&Attempt| matches!(attempt.means, Means::HandingOver(_));
-        let (surge, removals): (Vec<_>, Vec<_>) = wave.rows.iter().flatten().partition(is_surge);
+        let (surge, removals): (Vec<_>, Vec<_>) = wave.attempts().partition(is_surge);
         let [surge, pods] = [surge, removals].map(|them| them.iter().map(|it| number(&it.pod)).collect::<Vec<_>>());
         self.check(proof == eyes.lists, "the proof is as old as the list");
         self.check(pods.iter().all(|pod| *pod < OLD), "only old pods are deleted");

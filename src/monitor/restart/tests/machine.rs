@@ -156,7 +156,7 @@ fn a_restart_is_stalled_once_its_deadline_has_passed_and_listens_to_no_watch() {
         lists(&mut machine, at(READ));
         machine.heard(News::Confirmed(()), at(READ));
         let Do::Remove(wave, ()) = machine.next(at(READ)) else { panic!("nothing is removed") };
-        for pod in wave.rows.iter().flatten().map(|attempt| &attempt.pod) {
+        for pod in wave.attempts().map(|attempt| &attempt.pod) {
             machine.replied(pod, Reply::Failed(Action::new("delete", PODS).failed(Cause::Refused("x".to_owned()))));
         }
         machine.heard(News::WaveOver { is_whole: true }, at(READ + late));
@@ -249,7 +249,7 @@ impl Asked {
                     (what, News::OwnersRead { states, took: Duration::ZERO })
                 }
                 Do::Remove(wave, ()) => {
-                    let pods: Vec<_> = wave.rows.iter().flatten().map(|attempt| &attempt.pod).collect();
+                    let pods: Vec<_> = wave.attempts().map(|attempt| &attempt.pod).collect();
                     pods.iter().for_each(|pod| _ = self.machine.replied(pod, reply(pod)));
                     let names: String = pods.iter().map(|pod| format!(" {}", pod.name)).collect();
                     let is_whole = !std::mem::take(&mut self.cuts_short);
