@@ -165,7 +165,7 @@ fn use_up(object: &RawValue, second: i64) {
         let content = Content { hash: ContentHash::from(hash), version, at, came: now, since, recorded: None };
         let look = Look(policy.sources.iter().map(|_| Some(content.clone())).collect());
         let moment = Moment { read_at: now, now, server_now: at };
-        let (mut observed, _) = observe(&policy, status.clone(), &look, moment);
+        let (mut observed, _) = observe(&policy, status.clone(), &look, None, moment);
         let request = monitor.metadata.annotations.restart_requested_at.as_ref();
         black_box(decide(&policy, &observed, &look, request, moment));
         let settled = Situation::Settled {

@@ -22,7 +22,7 @@ fn modules(folder: &Path) -> io::Result<BTreeMap<Module, String>> {
             if name == "tests" {
                 continue;
             }
-            let module = [&within[..], &[name.clone()]].concat();
+            let module = [&within[..], std::slice::from_ref(&name)].concat();
             if path.is_dir() {
                 folders.push((path, module));
             } else {
@@ -54,10 +54,10 @@ fn paths(tree: &str) -> Vec<String> {
 fn target(path: &str, from: &Module, modules: &BTreeMap<Module, String>) -> Option<Module> {
     let words: Vec<&str> = path.split(" as ").next()?.split("::").map(str::trim).collect();
     let up = words.iter().take_while(|word| **word == "super").count();
-    let mut named: Module = match words.first()? {
-        &"crate" => Vec::new(),
-        &"self" => from.clone(),
-        &"super" => from[..from.len() - up].to_vec(),
+    let mut named: Module = match *words.first()? {
+        "crate" => Vec::new(),
+        "self" => from.clone(),
+        "super" => from[..from.len() - up].to_vec(),
         _ => return None,
     };
     named.extend(words[up.max(1)..].iter().map(|word| (*word).to_owned()));

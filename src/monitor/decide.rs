@@ -111,8 +111,16 @@ impl Look {
 }
 
 /// Updates a record, whose hashes can be compared, to what was read.
-pub fn observe(policy: &Policy, mut next: Status, look: &Look, moment: Moment) -> (Status, Finding) {
+pub fn observe(
+    policy: &Policy,
+    mut next: Status,
+    look: &Look,
+    request: Option<&Arc<str>>,
+    moment: Moment,
+) -> (Status, Finding) {
     let was_baselined = next.is_baselined();
+    // One that has forgotten its sources has been seen before.
+    let is_new = next.baselined_at.is_none() && next.history.is_empty() && !was_baselined;
     next.source = Some(policy.source());
     forget_sources(policy, &mut next, moment.server_now);
     let is_basis_named = take_keys(policy, look, &mut next).max(record_sources(policy, look, &mut next));
@@ -129,8 +137,12 @@ pub fn observe(policy: &Policy, mut next: Status, look: &Look, moment: Moment) -
     if !next.has_work() {
         (next.restart, next.outdated) = (None, None);
         // What is discovered later says nothing about the other sources.
-        let is_new = is_basis_named == Some(true) || is_basis_named.is_some() && !was_baselined;
-        look.newest().filter(|_| is_new).iter().for_each(|newest| next.baseline(newest.at));
+        let is_basis = is_basis_named == Some(true) || is_basis_named.is_some() && !was_baselined;
+        look.newest().filter(|_| is_basis).iter().for_each(|newest| next.baseline(newest.at));
+    }
+    if is_new && next.is_baselined() {
+        // The request was made before the first content was recorded.
+        next.last_handled_restart_request = request.cloned();
     }
     let finding = match is_basis_named {
         _ if is_changed => Finding::Changed,
@@ -212,12 +224,15 @@ fn forget_unreferenced(policy: &Policy, look: &Look, status: &mut Status, now: S
     });
 }
 
-/// Returns after how long a discovered source is to be forgotten, at the latest.
-pub(crate) fn forgets_after(status: &Status, now: ServerTime) -> Option<Duration> {
+/// Returns when time alone changes what is to be done: the end of the quiet period, whatever else holds a restart, or the day
+/// after which a discovered source is forgotten.
+pub(crate) fn wakes_at(policy: &Policy, status: &Status, look: &Look, moment: Moment) -> Option<Instant> {
+    let quiet_until = quiet_until(policy, status, look, moment).filter(|until| *until > moment.now);
     let since = status.sources.iter().filter_map(|known| known.unreferenced_since);
-    // A step has judged what is over already.
-    let left = since.filter_map(|since| REMEMBERED_FOR.checked_sub(now.since(since)));
-    left.filter(|left| !left.is_zero()).min().map(|left| left + A_SECOND)
+    // What is over already has been judged.
+    let left = since.filter_map(|since| REMEMBERED_FOR.checked_sub(moment.server_now.since(since)));
+    let forgets_at = left.filter(|left| !left.is_zero()).map(|left| moment.now + left + A_SECOND);
+    quiet_until.into_iter().chain(forgets_at).min()
 }
 
 /// Goes over to the keys of the spec. Content that is the same under the recorded keys is the same under these: the first
@@ -318,9 +333,9 @@ pub fn decide(policy: &Policy, status: &Status, look: &Look, request: Option<&Ar
     if !missing.is_empty() {
         return Decision::Missing(missing);
     }
+    let quiet_until = quiet_until(policy, status, look, moment);
     // Without a source, the first content is to come.
     let request = request.filter(|request| status.is_baselined() && !status.has_handled(request));
-    let quiet_until = quiet_until(policy, status, look, moment);
     let is_fresh = quiet_until.is_none_or(|until| until <= moment.read_at);
     let is_due = quiet_until.is_none_or(|until| until <= moment.now) && status.unmarked().next().is_some();
     let decision = match policy.suspend {

@@ -11,7 +11,7 @@ use super::context::Context;
 use super::memory::Memory;
 use super::recount::Recount;
 use super::requeue::Requeue;
-use super::restarts::{self, Restarts};
+use super::restarts::{Recheck, Restarts};
 use super::scheduling::{Held, Scheduling};
 use super::step::{Step, quiet_period};
 use crate::controller::clock::timer_now;
@@ -19,7 +19,7 @@ use crate::controller::latest::Latest;
 use crate::kube::ResourceVersion;
 use crate::kube::error::Error;
 use crate::metrics::MonitorState;
-use crate::monitor::decide::{Decision, Finding, Look, Moment, decide, forgets_after, observe, quiet_until};
+use crate::monitor::decide::{Decision, Finding, Look, Moment, decide, observe, wakes_at};
 use crate::monitor::notice::{self, Notice};
 use crate::monitor::reason::{Holds, Reason};
 use crate::monitor::situation::Situation;
@@ -104,32 +104,23 @@ impl Reconciler {
     ) -> Result<Requeue, Error> {
         let look = self.memory.look(&self.context, policy, latest).await?;
         held.interest = Box::default();
-        let now = timer_now();
-        let read_at = self.memory.read_at().unwrap_or(now);
-        let moment = Moment { read_at, now, server_now: self.context.client.server_now() };
-        // One that has forgotten its sources has been seen before.
-        let is_new = status.baselined_at.is_none() && status.history.is_empty() && !status.is_baselined();
-        let (mut status, finding) = observe(policy, status, &look, moment);
+        let read_at = self.memory.read_at().unwrap_or_else(timer_now);
+        let client = self.context.client.clone();
+        let moment = || Moment { read_at, now: timer_now(), server_now: client.server_now() };
         let request = self.memory.request();
-        if is_new && status.is_baselined() {
-            // It was made before the first content was recorded.
-            status.last_handled_restart_request.clone_from(&request);
-        }
+        let (status, finding) = observe(policy, status, &look, request.as_ref(), moment());
+        let wakes_at = wakes_at(policy, &status, &look, moment());
+        let decision = |status: &Status| decide(policy, status, &look, request.as_ref(), moment());
         let notices = self.announce(&status, &look, finding);
-        // Whatever holds a restart, the end of its quiet period wakes.
-        let quiet_until = quiet_until(policy, &status, &look, moment).filter(|until| *until > now);
         let counted = self.memory.status().and_then(|status| status.pods);
         let (context, memory) = (&self.context, &mut self.memory);
         let step = Step { context, memory, scheduling, held, policy, status };
-        let decide = |status: &Status| decide(policy, status, &look, request.as_ref(), moment);
-        let mut requeue = act(step, &mut self.restarts, &self.recount, &decide).await;
+        let mut requeue = act(step, &mut self.restarts, &self.recount, &decision).await;
         if let Some(status) = self.memory.status() {
             self.restarts.forget(status);
             if let Ok(Requeue::At(until)) = &mut requeue {
-                let now = timer_now();
-                let count_at = self.recount.schedule(counted, status.pods, now);
-                let forget_at = forgets_after(status, self.context.client.server_now()).map(|after| now + after);
-                *until = until.iter().copied().chain(count_at).chain(quiet_until).chain(forget_at).min();
+                let count_at = self.recount.schedule(counted, status.pods, timer_now());
+                *until = until.iter().copied().chain(count_at).chain(wakes_at).min();
             }
         }
         self.context.publish(&notices, &self.memory.uids()).await;
@@ -196,26 +187,33 @@ impl Reconciler {
     }
 }
 
-/// Carries out what `decide` says about the status.
+/// Carries out what is decided about the status.
 async fn act(
     mut step: Step<'_>,
     restarts: &mut Restarts,
     recount: &Recount,
-    decide: &impl Fn(&Status) -> Decision,
+    decision_about: &impl Fn(&Status) -> Decision,
 ) -> Result<Requeue, Error> {
-    let (policy, now) = (step.policy, timer_now());
-    let mut decision = decide(&step.status);
-    if decision == Decision::Count {
-        restarts.count(&mut step).await?;
-        decision = decide(&step.status);
+    let now = timer_now();
+    let (mut decision, mut found) = (decision_about(&step.status), None);
+    if matches!(decision, Decision::Count | Decision::Begin(_)) {
+        found = restarts.find(&mut step, &decision).await?;
+        // A window may have closed meanwhile.
+        decision = decision_about(&step.status);
     }
     if decision != Decision::Resume {
         restarts.record_deletions(&mut step.status);
     }
     let (situation, until) = match &decision {
-        Decision::Begin(request) => return restarts.begin(step, request.clone()).await,
+        Decision::Begin(_) => match found {
+            Some(found) => return restarts.begin(step, found).await,
+            None => (None, Some(now)),
+        },
         Decision::Resume => return restarts.resume(step).await,
-        Decision::CanaryFailed(message) => return restarts.stay_failed(step, message).await,
+        Decision::CanaryFailed(message) => match restarts.recheck(&mut step, now).await? {
+            Recheck::Done(requeue) => return Ok(requeue),
+            Recheck::At(until) => (Some(Situation::CanaryFailed(message)), Some(until)),
+        },
         Decision::Read | Decision::Count => {
             step.memory.require_read_from(now);
             return Ok(Requeue::Now);
@@ -223,32 +221,17 @@ async fn act(
         Decision::Settled => (None, None),
         Decision::Missing(sources) => (Some(Situation::SourceNotFound(sources)), None),
         Decision::Suspended { requested } => (Some(Situation::Suspended { requested: *requested }), None),
-        Decision::Quiet(until) => (Some(quiet_period(policy)), Some(*until)),
+        Decision::Quiet(until) => (Some(quiet_period(step.policy)), Some(*until)),
         Decision::Hold(hold, until) => {
             let writers = step.memory.writers(&step.status);
             (Some(Situation::Held { hold, writers }), until.iter().copied().chain([now + HOLD_RECHECK]).min())
         }
     };
-    let is_recorded = step.memory.has_recorded(&step.status);
-    match situation {
-        // The pods that a change finds are listed. It is recorded even if they cannot be listed now.
-        Some(situation) => {
-            let listed = restarts.take_list(&mut step).await;
-            if listed.is_ok() || !is_recorded {
-                step.update_status(&situation).await?;
-            }
-            listed?;
-        }
-        None => {
-            if recount.is_due(step.status.pods, now) {
-                // The baseline must not wait for a list, which may take long, or fail.
-                if !is_recorded {
-                    step.report_settled().await?;
-                }
-                step.status.pods = Some(restarts::count(step.context, policy, now).await?);
-            }
-            step.report_settled().await?;
-        }
+    let counts_from = (situation.is_none() && recount.is_due(step.status.pods, now)).then_some(now);
+    let listed = restarts.take_list(&mut step, counts_from).await;
+    // What is new is recorded even if the pods cannot be listed now.
+    if listed.is_ok() || !step.memory.has_recorded(&step.status) {
+        step.report(situation.as_ref()).await?;
     }
-    Ok(Requeue::At(until))
+    listed.map(|()| Requeue::At(until))
 }

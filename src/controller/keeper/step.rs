@@ -28,7 +28,11 @@ impl Step<'_> {
         Ok(())
     }
 
-    pub(crate) async fn report_settled(&mut self) -> Result<(), Error> {
+    /// Writes the status: as in this situation, or that nothing is pending.
+    pub(crate) async fn report(&mut self, situation: Option<&Situation<'_>>) -> Result<(), Error> {
+        if let Some(situation) = situation {
+            return self.update_status(situation).await;
+        }
         let missing: Vec<SourceName> = self.memory.missing_discovered().into_iter().collect();
         let missing_keys = self.memory.missing_keys();
         let Policy { selector, sources, surplus, unwatched, pods_are_polled, .. } = self.policy;

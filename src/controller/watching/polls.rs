@@ -57,25 +57,20 @@ impl Polls {
     }
 
     fn plan(&mut self, now: Instant) {
-        let mut next: Option<(Instant, &Scope)> = None;
-        let mut namespaces: BTreeMap<&Option<Arc<str>>, (Option<Instant>, Option<Instant>, &Scope)> = BTreeMap::new();
+        let mut newest = BTreeMap::<&Option<Arc<str>>, Option<Instant>>::new();
         for (scope, last) in &self.polled {
-            let (oldest, newest, first) = namespaces.entry(&scope.namespace).or_insert((*last, *last, scope));
+            let newest = newest.entry(&scope.namespace).or_default();
             *newest = (*newest).max(*last);
-            if *last < *oldest {
-                (*oldest, *first) = (*last, scope);
-            }
         }
-        let of_all = self.last.map(|last| last + PAUSE);
-        for (oldest, newest, scope) in namespaces.into_values() {
-            let again = oldest.map(|last| last + PERIOD);
+        let due = |(scope, last): (&Scope, &Option<Instant>)| {
             let pause = if self.polling.contains(&scope.namespace) { PERIOD } else { PAUSE_OF_NAMESPACE };
-            let due = again.max(newest.map(|last| last + pause)).max(of_all).map_or(now, |due| due.max(now));
-            if next.is_none_or(|(earliest, _)| due < earliest) {
-                next = Some((due, scope));
-            }
-        }
-        self.next = next.map(|(due, scope)| (due, scope.clone()));
+            let of_namespace = newest.get(&scope.namespace).copied().flatten().map(|newest| newest + pause);
+            let of_all = self.last.map(|last| last + PAUSE);
+            let due = last.map(|last| last + PERIOD).max(of_namespace).max(of_all);
+            (due.map_or(now, |due| due.max(now)), *last)
+        };
+        let next = self.polled.iter().map(|polled| (due(polled), polled.0)).min();
+        self.next = next.map(|((due, _), scope)| (due, scope.clone()));
     }
 }
 
@@ -108,7 +103,7 @@ mod tests {
         let (mut polls, start) = (Polls::default(), Instant::now());
         let few: Vec<Scope> = (0..40).flat_map(|number| scopes(format!("n{number}").leak(), 1)).collect();
         let all: BTreeSet<Scope> = scopes("many", 200).chain(few.iter().cloned()).collect();
-        polls.set(all.clone(), start);
+        polls.set(all, start);
         let times = polled(&mut polls, start, 600);
         for scope in few {
             let gaps: Vec<Duration> = times[&scope].windows(2).map(|two| two[1] - two[0]).collect();

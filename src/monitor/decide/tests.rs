@@ -118,7 +118,8 @@ impl Desk {
 
     /// Observes what was read last, and checks what holds at all times.
     fn observe(&mut self) -> Finding {
-        let observe = |status: &Status| observe(&self.policy, status.clone(), &self.look, self.moment());
+        let request = self.request.as_ref();
+        let observe = |status: &Status| observe(&self.policy, status.clone(), &self.look, request, self.moment());
         let (status, finding) = observe(&self.status);
         assert_eq!(observe(&status), (status.clone(), Finding::Unchanged), "what was observed is observed");
         assert_eq!(status.restart.is_some(), status.has_work());
@@ -466,7 +467,7 @@ fn the_source_is_read_again_before_an_interruption_ends_and_before_a_restart_beg
     for (mut desk, read, until) in [(Desk::pending(), 10, 13), (interrupted, 100, 103), (held, 114, 116)] {
         let read_at = desk.at(read).moment().read_at;
         let stale = Moment { read_at, ..desk.at(until).moment() };
-        let observed = observe(&desk.policy, desk.status.clone(), &desk.look, stale);
+        let observed = observe(&desk.policy, desk.status.clone(), &desk.look, None, stale);
         assert_eq!(observed, (desk.status.clone(), Finding::Unchanged));
         assert_eq!(decide(&desk.policy, &desk.status, &desk.look, None, stale), Decision::Read);
     }

@@ -11,7 +11,7 @@ use configmonitor_operator::monitor::source::{ObjectSpec, SourceName, SourceSpec
 use configmonitor_operator::monitor::spec::{CanarySpec, DeletionPolicy, IntOrString, Spec, UnmanagedPods};
 use configmonitor_operator::monitor::spec::{DiscoverSpec, ExcludedObject};
 use configmonitor_operator::monitor::status::{
-    Begun, Canary, CanaryState, Change, Condition, Entry, Outcome, Request, Restart, SourceStatus, Status,
+    Begun, Canary, CanaryState, Change, Condition, Entry, Outcome, Restart, RestartRequest, SourceStatus, Status,
 };
 use configmonitor_operator::monitor::window::WindowSpec;
 use serde_json::{Value, json};
@@ -107,7 +107,7 @@ fn statuses() -> [Status; 2] {
             skipped_pods: "x (no controller)".to_owned(),
             restart: Some(Box::new(Restart {
                 changing_since: Some(at),
-                request: Some(Request {
+                request: Some(RestartRequest {
                     value: "now".into(),
                     taken_over: true,
                     observed_at: at,

@@ -98,7 +98,7 @@ impl Drive<'_, '_> {
                     self.write(report).await?;
                     News::Written
                 }
-                Do::Complete(over) => return self.complete(over).await,
+                Do::Complete(over) => return self.end(over).await,
                 Do::Wait(until) => {
                     if self.watched.machine.waits_for_surge() {
                         context.shared.surge.bell.notify_one();
@@ -167,7 +167,7 @@ impl Drive<'_, '_> {
         let (states, took) = self.read_owners(self.watched.machine.owners_to_read()).await?;
         self.watched.machine.heard(News::OwnersRead { states, took }, now(&self.step.context.client));
         match self.watched.machine.over_without_canary() {
-            Some(over) => self.complete(over).await.map(Some),
+            Some(over) => self.end(over).await.map(Some),
             None => Ok(None),
         }
     }
@@ -238,18 +238,18 @@ impl Drive<'_, '_> {
         Ok(())
     }
 
-    async fn complete(&mut self, over: Over) -> Result<Requeue, Error> {
+    async fn end(&mut self, over: Over) -> Result<Requeue, Error> {
         self.record_success();
         let Self { step, watched, .. } = self;
         let now = step.context.client.server_now();
         let Over { begun, skipped: left, terminating, selected } = over;
-        let left = skipped(&step.status, &left);
+        let left = left_alone(&step.status, &left);
         let (changed, why) = (words::changed(&step.status), step.status.why());
         let concerned = step.status.sources.iter().filter(|known| !known.changes.is_empty());
         let sources = concerned.map(|known| known.name.clone()).collect();
         step.status.complete(Some(&begun), left, now);
         step.status.pods = Some(selected);
-        step.report_settled().await?;
+        step.report(None).await?;
         let notice = notice::completed(&changed, why, sources, &begun, terminating, now);
         step.context.publish(std::slice::from_ref(&notice), &step.memory.uids()).await;
         announce(step.context, watched).await;
@@ -270,7 +270,7 @@ async fn announce(context: &Context, watched: &mut Watched) {
 
 /// Returns the number and names of skipped pods for the status. A revert that skips none keeps those of the earlier
 /// restart.
-pub(super) fn skipped(status: &Status, skipped: &[Skipped]) -> (usize, String) {
+pub(super) fn left_alone(status: &Status, skipped: &[Skipped]) -> (usize, String) {
     if status.why() == Why::Reverted && skipped.is_empty() {
         return (status.skipped, status.skipped_pods.clone());
     }

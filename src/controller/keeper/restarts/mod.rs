@@ -10,31 +10,27 @@ mod send;
 mod target_lists;
 mod watched;
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tracing::info;
 
-use self::drive::{Drive, skipped};
-pub(crate) use self::target_lists::count;
+use self::drive::{Drive, left_alone};
 use self::target_lists::{TargetRequests, list_identities, list_pods};
 use self::watched::Watched;
-use crate::controller::clock::timer_now;
 use crate::controller::keeper::context::Context;
 use crate::controller::keeper::requeue::Requeue;
 use crate::controller::keeper::step::{Step, quiet_period};
 use crate::controller::shared::{ListInterest, Listing};
 
 use crate::kube::error::Error;
-use crate::monitor::hold::may_begin;
+use crate::monitor::decide::Decision;
 use crate::monitor::notice::{self, Notice};
 use crate::monitor::referrers::Concerns;
 use crate::monitor::restart::machine::Machine;
 use crate::monitor::restart::stale::Lists;
 use crate::monitor::restart::targets::Targets;
 use crate::monitor::situation::{Progress, Situation};
-use crate::monitor::source::SourceName;
 use crate::monitor::status::Status;
 use crate::monitor::words;
 
@@ -53,20 +49,34 @@ pub(crate) struct Restarts {
     is_driven: bool,
 }
 
+/// The pods that a restart replaces, and all of them.
+pub(crate) struct Found {
+    targets: Targets,
+    listing: Arc<Listing>,
+    interest: ListInterest,
+}
+
+/// What came of a look at the pods of a restart whose canary has failed.
+pub(crate) enum Recheck {
+    Done(Requeue),
+    /// The next look is due.
+    At(Instant),
+}
+
 impl Restarts {
     /// Lists the pods right after content came that has to wait, unless the status names its lists: only these pods may run
-    /// with earlier content. A restart that begins at once needs no such list.
-    pub(crate) async fn take_list(&mut self, step: &mut Step<'_>) -> Result<(), Error> {
-        if !step.status.lacks_a_list() {
-            return Ok(());
-        }
-        let (version, listed) = list_identities(step.context, step.policy, step.memory.content_came()).await?;
+    /// with earlier content. A restart that begins at once needs no such list. `counts_from`: they must be counted from then on.
+    pub(crate) async fn take_list(&mut self, step: &mut Step<'_>, counts_from: Option<Instant>) -> Result<(), Error> {
+        let from = if step.status.lacks_a_list() { Some(step.memory.content_came()) } else { counts_from };
+        let Some(from) = from else { return Ok(()) };
+        let (version, listed) = list_identities(step.context, step.policy, from).await?;
         step.status.pods = Some(listed.len());
-        step.status.fill(&version);
-        let selector = step.policy.selector.to_query();
-        self.lists.record(version, selector.clone(), listed);
-        // Those that the status names no more must not pile up.
-        self.lists.keep(&step.status, &selector);
+        if step.status.fill(&version) {
+            let selector = step.policy.selector.to_query();
+            self.lists.record(version, selector.clone(), listed);
+            // Those that the status names no more must not pile up.
+            self.lists.keep(&step.status, &selector);
+        }
         Ok(())
     }
 
@@ -104,53 +114,36 @@ impl Restarts {
         self.watched.iter_mut().filter(|_| has_outcome && !is_driven).for_each(|watched| watched.hold());
     }
 
-    /// Counts the pods that may have other content, while a change is held. Without any, nothing is pending any more.
-    pub(crate) async fn count(&mut self, step: &mut Step<'_>) -> Result<(), Error> {
-        let missing = step.memory.missing_discovered();
-        let (targets, listing, _) = self.targets(step, &missing).await?;
-        (step.status.pods, step.status.outdated) = (Some(listing.pods.len()), Some(targets.len()));
-        if targets.is_empty() {
-            complete_without_pods(step, &targets).await;
+    /// Finds the pods that the pending restart, or the one that is requested, replaces. Without any, nothing is pending any more:
+    /// no pod that may be restarted has other content. If they cannot be listed, the change is recorded.
+    pub(crate) async fn find(&mut self, step: &mut Step<'_>, decision: &Decision) -> Result<Option<Found>, Error> {
+        if let Decision::Begin(Some(request)) = decision {
+            step.status.take_up(Arc::clone(request), step.context.client.server_now());
         }
-        Ok(())
-    }
-
-    /// Lists the pods, and returns the targets of the restart that is to begin. If that fails, the change is recorded.
-    async fn targets(
-        &mut self,
-        step: &mut Step<'_>,
-        missing: &BTreeSet<SourceName>,
-    ) -> Result<(Targets, Arc<Listing>, ListInterest), Error> {
-        let scope = Concerns { missing: missing.clone(), ..Concerns::of(&step.status) };
+        let scope = Concerns { missing: step.memory.missing_discovered(), ..Concerns::of(&step.status) };
         let came = step.memory.content_came();
-        match self.requests(step).begin(&mut step.status, &scope, came).await {
-            Ok(planned) => Ok(planned),
+        let (targets, listing, interest) = match self.requests(step).begin(&mut step.status, &scope, came).await {
+            Ok(found) => found,
             Err(error) => {
                 step.record_restart(&quiet_period(step.policy)).await?;
-                Err(error)
+                return Err(error);
             }
+        };
+        (step.status.pods, step.status.outdated) = (Some(listing.pods.len()), Some(targets.len()));
+        if !targets.is_empty() {
+            return Ok(Some(Found { targets, listing, interest }));
         }
+        let skipped_pods = notice::skipped(&words::changed(&step.status), &targets.skipped);
+        step.status.complete(None, left_alone(&step.status, &targets.skipped), step.context.client.server_now());
+        step.context.publish(skipped_pods.as_slice(), &step.memory.uids()).await;
+        info!(source = step.policy.source(), "no pod to restart");
+        Ok(None)
     }
 
-    /// Begins the pending restart, or the one that is requested: lists the pods, writes the intent, and deletes.
-    pub(crate) async fn begin(&mut self, mut step: Step<'_>, request: Option<Arc<str>>) -> Result<Requeue, Error> {
-        let (context, policy) = (step.context, step.policy);
-        if let Some(value) = request {
-            step.status.take_up(value, context.client.server_now());
-        }
-        let missing = step.memory.missing_discovered();
-        let (targets, listing, interest) = self.targets(&mut step, &missing).await?;
-        // A window may have closed during the lists. A shared list may be older than the window.
+    /// Begins the pending restart of these pods: writes the intent, and deletes.
+    pub(crate) async fn begin(&mut self, mut step: Step<'_>, found: Found) -> Result<Requeue, Error> {
+        let (context, policy, Found { targets, listing, interest }) = (step.context, step.policy, found);
         let now = context.client.server_now();
-        if may_begin(policy, &step.status, step.status.is_requested(), now).is_err() {
-            return Ok(Requeue::Now);
-        }
-        step.status.pods = Some(listing.pods.len());
-        if targets.is_empty() {
-            complete_without_pods(&mut step, &targets).await;
-            step.report_settled().await?;
-            return Ok(step.rest());
-        }
         let (changed, why) = (words::changed(&step.status), step.status.why());
         let (pods, skipped_pods) = (targets.len(), notice::skipped(&changed, &targets.skipped));
         let machine = Machine::begin(policy, targets, &step.status, context.shared.settings.own_pod.clone(), now);
@@ -158,7 +151,7 @@ impl Restarts {
         let notices: Vec<Notice> = started.iter().cloned().chain(skipped_pods).collect();
         let mut watched = Watched::new(machine);
         watched.started = started;
-        watched.leave_out(missing);
+        watched.leave_out(step.memory.missing_discovered());
         watched.take_list(listing, interest, context);
         let requeue = Drive { step: &mut step, watched: &mut watched, notices: &notices }.run().await;
         // A failed write has taken the status.
@@ -179,7 +172,7 @@ impl Restarts {
     /// Continues a restart that has begun, maybe in an earlier process.
     pub(crate) async fn resume(&mut self, mut step: Step<'_>) -> Result<Requeue, Error> {
         // Without the list of each content, all pods that will ever come would count as old.
-        self.take_list(&mut step).await?;
+        self.take_list(&mut step, None).await?;
         if let Some(begun) = step.status.begun() {
             // The status may still have other content, or name other sources.
             let situation = Situation::RestartInProgress(Progress::new(begun));
@@ -210,24 +203,21 @@ impl Restarts {
         Ok(Some(watched))
     }
 
-    /// Reports that the canary has failed. Now and then looks whether somebody else has replaced the other pods, which
-    /// ends the restart.
-    pub(crate) async fn stay_failed(&mut self, mut step: Step<'_>, message: &str) -> Result<Requeue, Error> {
-        let now = timer_now();
-        if now >= *self.recheck_at.get_or_insert(now + RECHECK) {
-            let (context, policy) = (step.context, step.policy);
-            self.take_list(&mut step).await?;
-            let Some(watched) = self.known(&step).await? else { return Ok(Requeue::Now) };
-            let (listing, interest) = list_pods(context, policy, &watched.scope(), now).await?;
-            watched.take_list(listing, interest, context);
-            let mut drive = Drive { step: &mut step, watched, notices: &[] };
-            if let Some(requeue) = drive.complete_if_over().await? {
-                return Ok(requeue);
-            }
-            self.recheck_at = Some(now + RECHECK);
+    /// Looks now and then, once the canary has failed, whether somebody else has replaced the other pods, which ends the restart.
+    pub(crate) async fn recheck(&mut self, step: &mut Step<'_>, now: Instant) -> Result<Recheck, Error> {
+        let at = *self.recheck_at.get_or_insert(now + RECHECK);
+        if now < at {
+            return Ok(Recheck::At(at));
         }
-        step.update_status(&Situation::CanaryFailed(message)).await?;
-        Ok(Requeue::At(self.recheck_at))
+        let (context, policy) = (step.context, step.policy);
+        self.take_list(step, None).await?;
+        let Some(watched) = self.known(step).await? else { return Ok(Recheck::Done(Requeue::Now)) };
+        let (listing, interest) = list_pods(context, policy, &watched.scope(), now).await?;
+        watched.take_list(listing, interest, context);
+        if let Some(requeue) = (Drive { step, watched, notices: &[] }).complete_if_over().await? {
+            return Ok(Recheck::Done(requeue));
+        }
+        Ok(Recheck::At(*self.recheck_at.insert(now + RECHECK)))
     }
 
     /// Returns whether a watch of the pods may ring.
@@ -242,12 +232,4 @@ impl Restarts {
             None => std::future::pending().await,
         }
     }
-}
-
-/// Records the last contents without a restart: no pod that may be restarted has others.
-async fn complete_without_pods(step: &mut Step<'_>, targets: &Targets) {
-    let skipped_pods = notice::skipped(&words::changed(&step.status), &targets.skipped);
-    step.status.complete(None, skipped(&step.status, &targets.skipped), step.context.client.server_now());
-    step.context.publish(skipped_pods.as_slice(), &step.memory.uids()).await;
-    info!(source = step.policy.source(), "no pod to restart");
 }

@@ -165,12 +165,6 @@ fn metadata_of(policy: &Policy) -> Selection {
     Selection { metadata_only: true, ..selected(policy) }
 }
 
-/// Returns how many pods a policy selects, by a list that began at `not_before` or later.
-pub(crate) async fn count(context: &Context, policy: &Policy, not_before: Instant) -> Result<usize, Error> {
-    let (_, listed) = list_identities(context, policy, not_before).await?;
-    Ok(listed.len())
-}
-
 /// Lists the selected pods, with those in the scope, or shares a list that began at `not_before` or later.
 pub(super) async fn list_pods(
     context: &Context,
