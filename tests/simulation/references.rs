@@ -1,12 +1,13 @@
 //! Pods that refer to different sources, and ConfigMonitors that restart only those.
 
 use simulated_cluster::network::Process::First;
+use simulated_cluster::network::{Fate, RequestKind};
 use simulated_cluster::state::{Pace, References};
 
 use crate::examples::{OTHER, SETTINGS, play_well, spec, story};
 use crate::player::Played;
 use crate::story::Move::{self, Crash, Edit as EditContent, KillPod, RequestRestart, Start, Stop, Wait};
-use crate::story::{Edit, PodCount, Story, Windows};
+use crate::story::{AT_ONCE, Edit, PodCount, Story, Windows};
 
 const DISCOVER: Move = spec(Edit::Discover(true));
 
@@ -26,6 +27,15 @@ fn deleted(played: &Played) -> [usize; 3] {
 fn a_request_restarts_also_the_pods_that_do_not_refer() {
     let moves = [DISCOVER, Wait(200), RequestRestart(0, 'x'), Wait(5000)];
     assert_eq!(deleted(&play_well(&by_owner(&moves))), [2, 2, 1]);
+}
+
+/// The watch is opened anew meanwhile, because pods that are gone have left their places.
+#[test]
+fn a_refusal_ends_though_another_watch_of_the_pods_is_open_by_then() {
+    let gone = [Wait(200), Move::DeleteConfigMap(SETTINGS), Move::Lasting(RequestKind::Any, Some(Fate::Forbidden))];
+    let moves = [&[Move::Spec(1, Edit::Discover(true))], &gone[..], &[Wait(60_000)]].concat();
+    let story = Story { monitors: vec![(0, AT_ONCE), (0, AT_ONCE)], optional: true, ..by_owner(&moves) };
+    play_well(&story);
 }
 
 /// Plays a restart of one pod after the other, an edit in the middle of it, and a crash.

@@ -31,6 +31,7 @@ fn the_requests_of_a_restart_with_a_quiet_period_are_made_in_this_order() {
         PUT,
         "delete pods/p1",
         "watch pods from 20",
+        "list pods",
         "get replicasets/r",
         PUT,
     ];

@@ -194,6 +194,8 @@ mod tests {
 
     use super::*;
     use crate::kube::ServerTime;
+    use crate::kube::objects::Owner;
+    use crate::monitor::pod::HandedOver;
 
     fn pod(name: &str, is_ready: bool, crash: Option<&str>) -> Pod {
         let ready_since = is_ready.then(|| ServerTime::from_second(1));
@@ -211,14 +213,24 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_bell_rings_once_for_each_pod_that_becomes_ready_or_has_failed() {
+    async fn a_bell_rings_once_for_each_pod_that_becomes_ready_or_has_failed_or_leaves_its_place_to_the_next_one() {
         let of_b = |is_ready| applied("b", is_ready, None);
+        let to =
+            Owner { api_version: "apps/v1".into(), kind: "Deployment".into(), name: "web".into(), uid: "d".into() };
+        let handed_over = Arc::new(HandedOver { to: Arc::new(to), by: "m".into() });
+        let leaving = |is_handed_over: Option<()>| {
+            let gone_by = Some(ServerTime::from_second(9));
+            let handed_over = is_handed_over.map(|()| Arc::clone(&handed_over));
+            Event::Applied(Ok(Pod { gone_by, handed_over, ..pod("b", true, None) }))
+        };
         for (events, ready) in [
             (vec![applied("a", true, None), of_b(false)], 0),
             (vec![of_b(true), of_b(true)], 1),
             (vec![of_b(true), of_b(false), of_b(true)], 2),
             (vec![of_b(true), Event::Deleted(Ok(pod("b", true, None))), of_b(true)], 2),
-            (vec![Event::Applied(Ok(Pod { gone_by: Some(ServerTime::from_second(9)), ..pod("b", true, None) }))], 0),
+            (vec![leaving(None)], 0),
+            (vec![leaving(Some(()))], 1),
+            (vec![leaving(Some(())), leaving(Some(()))], 1),
         ] {
             let rung = rung(events).await;
             let rings = rung.rings();

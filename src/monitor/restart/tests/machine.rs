@@ -487,12 +487,22 @@ fn with_canary(begun: &Begun) -> Asked {
     Asked::of(BAKING, |policy| recall_with(policy, begun))
 }
 
+fn crashed(name: &str, second: i64) -> Pod {
+    Pod { crash: Some("exited".into()), ready_since: None, ..created(name, second) }
+}
+
+/// They would take turns, and each turn would be another pass.
+#[test]
+fn of_two_pods_that_have_failed_and_are_as_old_the_first_one_counts() {
+    let [first, second] = ["n1", "n2"].map(|name| crashed(name, READ - 100));
+    let mut asked = with_canary(&canary(CanaryState::Replacing));
+    asked.pods = vec![pod("b"), new("c", None), first.clone()];
+    asked.waits(accepted);
+    assert_ne!(asked.rings(100, 0, &[&first, &second]), 0);
+}
+
 #[test]
 fn a_new_pod_that_has_failed_fails_the_canary_though_it_is_gone_and_one_from_before_hides_it_not() {
-    let crashed = |name, second| {
-        let crash = Some("exited".into());
-        Pod { crash, ready_since: None, ..created(name, second) }
-    };
     let (before, after) = (crashed("n1", READ - 100), crashed("n2", READ + 1));
     let fails = |pods: &[&Pod]| {
         let mut asked = with_canary(&canary(CanaryState::Replacing));
