@@ -155,7 +155,7 @@ mod tests {
         address.set_port(0);
         let listener = listen(address, TcpListener::bind).await.expect("a listener");
         let port = listener.local_addr().expect("an address").port();
-        let metrics = Arc::new(Metrics::new(false));
+        let metrics = Arc::new(Metrics::default());
         let _server = AbortOnDropHandle::new(tokio::spawn(serve(
             listener,
             Readiness::default(),
@@ -197,7 +197,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn slow_readers_share_a_text_for_a_second() {
-        let admin = Admin::new(Readiness::default(), Arc::new(Metrics::new(false)));
+        let admin = Admin::new(Readiness::default(), Arc::new(Metrics::default()));
         let slow = admin.metrics();
         assert_eq!(admin.metrics().as_ptr(), slow.as_ptr());
         sleep(SHARES_TEXT_FOR).await;

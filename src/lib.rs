@@ -36,7 +36,7 @@ use self::options::Options;
 /// The operator cannot start. Later failures are logged and retried.
 pub async fn run(options: Options, shutdown: CancellationToken) -> Result<End, Box<dyn std::error::Error>> {
     let (namespaces, candidacy) = (options.namespaces(), options.candidacy());
-    let metrics = Arc::new(Metrics::new(options.metrics_per_configmonitor));
+    let metrics = Arc::new(Metrics::default());
     let Options { proxy_url, pod_uid, delete_concurrency, request_concurrency, surge, listen, .. } = options;
     let listener = admin::listen(listen, TcpListener::bind)
         .await

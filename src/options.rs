@@ -91,9 +91,6 @@ pub struct Options {
     /// Address of the probes, /livez and /readyz, and of /metrics.
     #[arg(long, env = "CONFIGMONITOR_LISTEN", value_name = "ADDRESS:PORT", default_value = "[::]:8080")]
     pub(crate) listen: SocketAddr,
-    /// Add the labels namespace and name to the metrics about ConfigMonitors.
-    #[arg(long, env = "CONFIGMONITOR_METRICS_PER_CONFIGMONITOR")]
-    pub(crate) metrics_per_configmonitor: bool,
     /// Format of log lines.
     #[arg(long, env = "CONFIGMONITOR_LOG_FORMAT", value_enum, default_value_t = LogFormat::Text)]
     pub log_format: LogFormat,

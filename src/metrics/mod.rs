@@ -1,7 +1,7 @@
 //! The metrics of the operator. `docs/operations.md` lists them.
 //!
-//! Labels are bounded: no label names a pod. Without `--metrics-per-configmonitor`, labels name the ConfigMonitors that
-//! need a person, up to `MOST_NAMED`, and the one with the oldest pending change.
+//! Labels are bounded: no label names a pod. They name the ConfigMonitors that need a person, up to `MOST_NAMED`, and the one
+//! with the oldest pending change.
 
 #[cfg(target_os = "linux")]
 mod process;
@@ -39,7 +39,7 @@ const MOST_NAMED: usize = 200;
 
 /// A label with its value.
 type Label = (&'static str, Cow<'static, str>);
-/// The labels that name a ConfigMonitor, or none.
+/// The labels that name a ConfigMonitor.
 type Who = Vec<(&'static str, Arc<str>)>;
 /// The namespace and the name of a ConfigMonitor.
 type Key = (Arc<str>, Arc<str>);
@@ -47,21 +47,19 @@ type States = BTreeMap<Key, MonitorState>;
 
 /// The metrics of one process.
 pub struct Metrics {
-    /// Whether metrics about ConfigMonitors have the labels `namespace` and `name`.
-    per_config_monitor: bool,
     registry: Registry,
     is_leader: Gauge,
     is_synced: Gauge,
-    config_monitors: Family<([Label; 1], Who), Gauge>,
+    config_monitors: Family<[Label; 1], Gauge>,
     needs_attention: Family<([Label; 1], Who), Gauge>,
     needs_attention_omitted: Gauge,
-    pending_changes: Family<Who, Gauge>,
+    pending_changes: Gauge,
     oldest_pending_change: Family<Who, Gauge>,
     ten_restarts: Family<Who, Gauge>,
-    restarts: Family<([Label; 1], Who), Counter>,
-    pods_removed: Family<([Label; 1], Who), Counter>,
-    evictions_refused: Family<Who, Counter>,
-    pods_skipped: Family<Who, Counter>,
+    restarts: Family<[Label; 1], Counter>,
+    pods_removed: Family<[Label; 1], Counter>,
+    evictions_refused: Counter,
+    pods_skipped: Counter,
     first_deletion: Histogram,
     restart_duration: Histogram,
     handed_over: Gauge,
@@ -91,16 +89,10 @@ pub(crate) struct MonitorState {
     pub(crate) is_stalled: bool,
 }
 
-/// Counts for one ConfigMonitor. Dropping this value removes the ConfigMonitor from the gauges, and its own series.
+/// Counts for one ConfigMonitor. Dropping this value removes the ConfigMonitor from the gauges.
 pub(crate) struct Tally {
     metrics: Arc<Metrics>,
     key: Key,
-}
-
-impl Default for Metrics {
-    fn default() -> Self {
-        Self::new(false)
-    }
 }
 
 impl MonitorState {
@@ -110,24 +102,9 @@ impl MonitorState {
     }
 }
 
-impl Metrics {
-    /// Sets how many pods of a namespace are handed over, and since when the first of them is.
-    pub(crate) fn set_handed_over(&self, namespace: &str, pods: usize, oldest: Option<ServerTime>) {
-        let mut all = lock(&self.of_namespaces);
-        match oldest {
-            Some(oldest) => drop(all.insert(namespace.into(), (pods, oldest))),
-            None => drop(all.remove(namespace)),
-        }
-        self.handed_over.set(i64::try_from(all.values().map(|(pods, _)| pods).sum::<usize>()).unwrap_or(i64::MAX));
-        self.oldest_handed_over.clear();
-        if let Some((_, oldest)) = all.values().min_by_key(|(_, oldest)| *oldest) {
-            self.oldest_handed_over.get_or_create(&Who::new()).set(oldest.as_second());
-        }
-    }
-
-    /// Counts nothing yet. `per_config_monitor`: whether metrics name ConfigMonitors.
-    #[must_use]
-    pub fn new(per_config_monitor: bool) -> Self {
+impl Default for Metrics {
+    /// Counts nothing yet.
+    fn default() -> Self {
         let mut registry = Registry::default();
         #[cfg(target_os = "linux")]
         registry.register_collector(Box::new(process::ProcessCollector));
@@ -136,7 +113,6 @@ impl Metrics {
         let build: Family<[Label; 1], Gauge> = new(r, "configmonitor_build_info", "Version of the operator");
         build.get_or_create(&[("version", env!("CARGO_PKG_VERSION").into())]).set(1);
         let metrics = Self {
-            per_config_monitor,
             is_leader: new(
                 r,
                 "configmonitor_leader",
@@ -232,17 +208,25 @@ impl Metrics {
         };
         metrics.set_leader(true);
         // For Prometheus, a series that appears with the value 1 has not increased.
-        if !per_config_monitor {
-            for outcome in OUTCOMES {
-                drop(metrics.restarts.get_or_create(&([("outcome", outcome.into())], Who::new())));
-            }
-            for method in METHODS {
-                drop(metrics.pods_removed.get_or_create(&([("method", method.into())], Who::new())));
-            }
-            drop(metrics.evictions_refused.get_or_create(&Who::new()));
-            drop(metrics.pods_skipped.get_or_create(&Who::new()));
-        }
+        OUTCOMES.iter().for_each(|outcome| drop(metrics.restarts.get_or_create(&[("outcome", (*outcome).into())])));
+        METHODS.iter().for_each(|method| drop(metrics.pods_removed.get_or_create(&[("method", (*method).into())])));
         metrics
+    }
+}
+
+impl Metrics {
+    /// Sets how many pods of a namespace are handed over, and since when the first of them is.
+    pub(crate) fn set_handed_over(&self, namespace: &str, pods: usize, oldest: Option<ServerTime>) {
+        let mut all = lock(&self.of_namespaces);
+        match oldest {
+            Some(oldest) => drop(all.insert(namespace.into(), (pods, oldest))),
+            None => drop(all.remove(namespace)),
+        }
+        self.handed_over.set(i64::try_from(all.values().map(|(pods, _)| pods).sum::<usize>()).unwrap_or(i64::MAX));
+        self.oldest_handed_over.clear();
+        if let Some((_, oldest)) = all.values().min_by_key(|(_, oldest)| *oldest) {
+            self.oldest_handed_over.get_or_create(&Who::new()).set(oldest.as_second());
+        }
     }
 
     /// All metrics as OpenMetrics text. `is_synced` is the value of `configmonitor_synced`.
@@ -262,14 +246,11 @@ impl Metrics {
     fn show_states(&self, states: &States) {
         self.config_monitors.clear();
         self.needs_attention.clear();
-        self.pending_changes.clear();
         self.oldest_pending_change.clear();
-        if !self.per_config_monitor {
-            self.pending_changes.get_or_create(&Who::new()).set(0);
-        }
-        let waiting = || states.iter().filter_map(|(key, state)| Some((state.waiting_since()?.as_second(), key)));
-        let oldest = waiting().min().into_iter().filter(|_| !self.per_config_monitor);
-        for (since, key) in oldest.chain(waiting().filter(|_| self.per_config_monitor)) {
+        let pending = states.values().filter(|state| state.pending.is_some());
+        self.pending_changes.set(i64::try_from(pending.count()).unwrap_or(i64::MAX));
+        let waiting = states.iter().filter_map(|(key, state)| Some((state.waiting_since()?.as_second(), key)));
+        if let Some((since, key)) = waiting.min() {
             self.oldest_pending_change.get_or_create(&named(key)).set(since);
         }
         self.ten_restarts.clear();
@@ -277,20 +258,15 @@ impl Metrics {
         if let Some((since, key)) = busy.max() {
             self.ten_restarts.get_or_create(&named(key)).set(since);
         }
-        let most = if self.per_config_monitor { usize::MAX } else { MOST_NAMED };
         let needy =
             |stalled| states.iter().filter(move |(_, state)| state.needs_attention && state.is_stalled == stalled);
         let mut needy = needy(true).chain(needy(false));
-        for (key, state) in needy.by_ref().take(most) {
+        for (key, state) in needy.by_ref().take(MOST_NAMED) {
             self.needs_attention.get_or_create(&([("reason", state.reason.clone())], named(key))).set(1);
         }
         self.needs_attention_omitted.set(i64::try_from(needy.count()).unwrap_or(i64::MAX));
-        for (key, state) in states {
-            let who = self.who(key);
-            if state.pending.is_some() {
-                self.pending_changes.get_or_create(&who).inc();
-            }
-            self.config_monitors.get_or_create(&([("reason", state.reason.clone())], who)).inc();
+        for state in states.values() {
+            self.config_monitors.get_or_create(&[("reason", state.reason.clone())]).inc();
         }
     }
 
@@ -303,10 +279,6 @@ impl Metrics {
             let last = Duration::from_millis(last.0.load(Ordering::Relaxed)).as_secs_f64();
             self.watch_activity.get_or_create(&labels).set(last.min(oldest));
         }
-    }
-
-    fn who(&self, key: &Key) -> Who {
-        if self.per_config_monitor { named(key) } else { Who::new() }
     }
 
     pub(crate) fn set_leader(&self, is_leader: bool) {
@@ -352,12 +324,12 @@ impl Tally {
 
     /// Counts a restart that has ended, `after` its start.
     pub(crate) fn restart_over(&self, outcome: &'static str, after: Duration) {
-        self.metrics.restarts.get_or_create(&([("outcome", outcome.into())], self.who())).inc();
+        self.metrics.restarts.get_or_create(&[("outcome", outcome.into())]).inc();
         self.metrics.restart_duration.observe(after.as_secs_f64());
     }
 
     pub(crate) fn pods_removed(&self, method: &'static str, pods: usize) {
-        self.metrics.pods_removed.get_or_create(&([("method", method.into())], self.who())).inc_by(pods as u64);
+        self.metrics.pods_removed.get_or_create(&[("method", method.into())]).inc_by(pods as u64);
     }
 
     /// Counts the first deletion of a restart, `after` reading the changed content.
@@ -366,33 +338,18 @@ impl Tally {
     }
 
     pub(crate) fn eviction_refused(&self) {
-        self.metrics.evictions_refused.get_or_create(&self.who()).inc();
+        self.metrics.evictions_refused.inc();
     }
 
     /// Counts the pods that a finished restart left alone.
     pub(crate) fn pods_skipped(&self, pods: usize) {
-        self.metrics.pods_skipped.get_or_create(&self.who()).inc_by(pods as u64);
-    }
-
-    fn who(&self) -> Who {
-        self.metrics.who(&self.key)
+        self.metrics.pods_skipped.inc_by(pods as u64);
     }
 }
 
 impl Drop for Tally {
     fn drop(&mut self) {
-        let Metrics { restarts, pods_removed, evictions_refused, pods_skipped, .. } = &*self.metrics;
         lock(&self.metrics.states).remove(&self.key);
-        if self.metrics.per_config_monitor {
-            for outcome in OUTCOMES {
-                restarts.remove(&([("outcome", outcome.into())], self.who()));
-            }
-            for method in METHODS {
-                pods_removed.remove(&([("method", method.into())], self.who()));
-            }
-            evictions_refused.remove(&self.who());
-            pods_skipped.remove(&self.who());
-        }
     }
 }
 
@@ -446,7 +403,7 @@ mod tests {
 
     #[test]
     fn config_monitors_are_counted_by_reason_until_they_are_deleted() {
-        let metrics = Arc::new(Metrics::new(false));
+        let metrics = Arc::new(Metrics::default());
         let (mut one, mut other) = (tally(&metrics, "one"), tally(&metrics, "other"));
         let second = ServerTime::from_second;
         set(&mut one, Reason::UpToDate, None);
@@ -494,7 +451,7 @@ mod tests {
 
     #[test]
     fn who_needs_a_person_is_named_up_to_a_limit() {
-        let metrics = Arc::new(Metrics::new(false));
+        let metrics = Arc::new(Metrics::default());
         let mut needy: Vec<Tally> = (0..=MOST_NAMED).map(|n| tally(&metrics, &format!("m{n:03}"))).collect();
         needy.iter_mut().for_each(|one| set(one, Reason::NoPodsSelected, None));
         set(&mut needy[MOST_NAMED], Reason::CanaryFailed, None);
@@ -510,29 +467,8 @@ mod tests {
     }
 
     #[test]
-    fn with_metrics_per_config_monitor_each_has_series_of_its_own_until_it_is_deleted() {
-        let metrics = Arc::new(Metrics::new(true));
-        let (mut one, other) = (tally(&metrics, "one"), tally(&metrics, "other"));
-        set(&mut one, Reason::QuietPeriod, Some(ServerTime::from_second(9)));
-        one.pods_removed("Delete", 1);
-        other.pods_removed("Evict", 1);
-        assert_eq!(
-            lines_of(&metrics, "configmonitor_configmonitors"),
-            ["configmonitor_configmonitors{reason=\"QuietPeriod\",namespace=\"shop\",name=\"one\"} 1"]
-        );
-        let removed = "configmonitor_pods_removed_total";
-        assert_eq!(lines_of(&metrics, removed).len(), 2);
-        drop(one);
-        assert_eq!(
-            lines_of(&metrics, removed),
-            [format!("{removed}{{method=\"Evict\",namespace=\"shop\",name=\"other\"}} 1")]
-        );
-        assert!(!metrics.text(true).contains("\"one\""));
-    }
-
-    #[test]
     fn restarts_count_their_end_their_pods_and_how_long_they_took() {
-        let metrics = Arc::new(Metrics::new(false));
+        let metrics = Arc::new(Metrics::default());
         let one = tally(&metrics, "one");
         one.first_deletion(Duration::from_secs(3));
         one.pods_removed("Evict", 1);
@@ -560,7 +496,7 @@ mod tests {
 
     #[test]
     fn a_request_without_an_answer_is_counted_too() {
-        let (metrics, action) = (Metrics::new(false), Action::new("list", PODS));
+        let (metrics, action) = (Metrics::default(), Action::new("list", PODS));
         Exchange::begin(&metrics, &action).ended(Some(200));
         Exchange::begin(&metrics, &action).ended(None);
         drop(Exchange::begin(&metrics, &action));
@@ -576,7 +512,7 @@ mod tests {
 
     #[test]
     fn of_several_watches_the_one_that_has_been_silent_for_longest_counts() {
-        let metrics = Arc::new(Metrics::new(false));
+        let metrics = Arc::new(Metrics::default());
         let watches = [Pulse::of(&*metrics, "secrets"), Pulse::of(&*metrics, "secrets")];
         watches.iter().for_each(|watch| watch.0.store(5000, Ordering::Relaxed));
         let name = "configmonitor_watch_last_activity_timestamp_seconds";
@@ -591,7 +527,7 @@ mod tests {
 
     #[test]
     fn of_the_pods_that_are_handed_over_the_oldest_counts_in_whatever_namespace() {
-        let metrics = Metrics::new(false);
+        let metrics = Metrics::default();
         let oldest = || lines_of(&metrics, "configmonitor_oldest_handed_over_timestamp_seconds");
         assert!(oldest().is_empty());
         metrics.set_handed_over("shop", 2, Some(ServerTime::from_second(9)));
@@ -605,7 +541,7 @@ mod tests {
     /// Compares the table in the docs: name, type, labels and help of each metric.
     #[test]
     fn every_metric_is_in_the_table_of_the_docs_and_nothing_else_is() {
-        let metrics = Arc::new(Metrics::new(false));
+        let metrics = Arc::new(Metrics::default());
         let mut one = tally(&metrics, "one");
         set(&mut one, Reason::QuietPeriod, Some(ServerTime::from_second(9)));
         let mut other = tally(&metrics, "other");

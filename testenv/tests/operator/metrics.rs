@@ -54,26 +54,3 @@ async fn a_change_that_waits_for_a_window_is_pending_and_ages_from_the_start_of_
     .await
     .unwrap();
 }
-
-#[tokio::test]
-async fn each_config_monitor_has_metrics_if_the_flag_is_set() {
-    let ns = TestNamespace::with_pods(2).await;
-    let operator = ns.operator_at(&ns.proxy.url(), &["--metrics-per-configmonitor"]);
-    ns.monitor(NAME, json!({})).await;
-    ns.edit(NAME, "two").await;
-    ns.settled(NAME, "UpToDate").await;
-    let who = format!("namespace=\"{}\",name=\"{NAME}\"}}", ns.namespace);
-    let lines = [
-        format!("configmonitor_configmonitors{{reason=\"UpToDate\",{who} 1"),
-        format!("configmonitor_restarts_total{{outcome=\"Completed\",{who} 1"),
-        format!("configmonitor_pods_removed_total{{method=\"Delete\",{who} 2"),
-    ];
-    eventually("the ConfigMonitor is counted", DEADLINE, async || {
-        let metrics = metrics_of(&operator).await;
-        let missing: Vec<_> = lines.iter().filter(|line| !metrics.lines().any(|other| other == **line)).collect();
-        ensure!(missing.is_empty(), "{missing:?} are missing in {metrics}");
-        Ok(())
-    })
-    .await
-    .unwrap();
-}
