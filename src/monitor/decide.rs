@@ -110,7 +110,7 @@ impl Look {
     }
 }
 
-/// Updates a record, whose hashes can be compared, to what was read.
+/// Updates a record, whose hashes can be compared, to what was read. The restart under way ends once other content has been quiet.
 pub fn observe(
     policy: &Policy,
     mut next: Status,
@@ -175,7 +175,8 @@ fn append(policy: &Policy, look: &Look, status: &mut Status, now: ServerTime) ->
     }
     let Some(at) = at else { return false };
     status.limit();
-    // Two controllers that fight over the content must not restart pods: content that is back begins anew.
+    // Two controllers that fight over the content must not restart pods: after content that is back, or that was quiet, the ten
+    // periods begin anew.
     let is_anew = status.is_on_target() || newest.is_none_or(|newest| at.since(newest) >= policy.quiet_period);
     let restart = status.restart.get_or_insert_default();
     restart.changing_since = restart.changing_since.filter(|_| !is_anew).or(Some(at));
@@ -317,7 +318,7 @@ pub(crate) fn quiet_until(policy: &Policy, status: &Status, look: &Look, moment:
         (came + due.since(at)).checked_sub(at.since(due)).unwrap_or(came)
     };
     let of_source = |known: &SourceStatus| {
-        let change = known.unmarked()?;
+        let change = known.awaiting()?;
         let found = look.at(policy, &known.name).and_then(|(_, content)| content);
         let own = found.filter(|content| content.at == change.observed_at && content.hash == change.hash);
         Some(own.map_or_else(|| passed(change.observed_at, period), |content| content.came + period))
@@ -337,7 +338,7 @@ pub fn decide(policy: &Policy, status: &Status, look: &Look, request: Option<&Ar
     // Without a source, the first content is to come.
     let request = request.filter(|request| status.is_baselined() && !status.has_handled(request));
     let is_fresh = quiet_until.is_none_or(|until| until <= moment.read_at);
-    let is_due = quiet_until.is_none_or(|until| until <= moment.now) && status.unmarked().next().is_some();
+    let is_due = quiet_until.is_none_or(|until| until <= moment.now) && status.awaiting().next().is_some();
     let decision = match policy.suspend {
         true => Decision::Suspended { requested: request.is_some() },
         false if status.restart.is_none() && request.is_none() => Decision::Settled,
@@ -382,7 +383,7 @@ fn go_on(
         (None, Ok(since)) => {
             // The server's times are whole seconds.
             let since = since.and_then(|since| now.checked_sub(server_now.since(since) + A_SECOND));
-            let due = since.filter(|_| status.unmarked().next().is_some());
+            let due = since.filter(|_| status.awaiting().next().is_some());
             if due.is_some_and(|due| read_at < due) { Decision::Read } else { Decision::Begin(request.cloned()) }
         }
     }

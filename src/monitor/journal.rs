@@ -132,7 +132,7 @@ impl Status {
         request.into_iter().for_each(|request| request.taken_over = true);
     }
 
-    /// Records that the selected pods have the last contents, except the skipped ones. `begun` is the restart for these, if
+    /// Cuts the journals: the selected pods have the last contents, except the skipped ones. `begun` is the restart for these, if
     /// one began.
     pub(crate) fn complete(&mut self, begun: Option<&Begun>, (skipped, skipped_pods): (usize, String), at: ServerTime) {
         match begun {
@@ -172,9 +172,9 @@ impl Status {
 
     /// Returns what decides which pods are old.
     pub(crate) fn journal(&self) -> Journal {
-        let unmarked = |change: &Change| Change { begun: false, ..change.clone() };
+        let without_mark = |change: &Change| Change { begun: false, ..change.clone() };
         let of_source = |known: &SourceStatus| {
-            let changes = known.changes.iter().map(unmarked).collect();
+            let changes = known.changes.iter().map(without_mark).collect();
             (known.name.clone(), known.discovered, known.hash.clone(), changes)
         };
         let changed = self.sources.iter().filter(|known| !known.changes.is_empty());

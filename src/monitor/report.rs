@@ -137,7 +137,7 @@ impl Situation<'_> {
                 )
             }
             Self::QuietPeriod { seconds } => {
-                let activity = match status.unmarked().next() {
+                let activity = match status.awaiting().next() {
                     None => "waiting until the pods can be listed".to_owned(),
                     Some(_) => format!("waiting until the content has been unchanged for {seconds} s"),
                 };

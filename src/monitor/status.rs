@@ -356,7 +356,7 @@ impl SourceStatus {
 
     /// Returns the last change, unless the restart under way has begun for it. If other content has come and gone since, the
     /// restart may be for the same content.
-    pub(crate) fn unmarked(&self) -> Option<&Change> {
+    pub(crate) fn awaiting(&self) -> Option<&Change> {
         self.changes.last().filter(|change| !change.begun)
     }
 }
@@ -420,8 +420,8 @@ impl Status {
     }
 
     /// Returns the last changes for which no restart has begun.
-    pub(crate) fn unmarked(&self) -> impl Iterator<Item = &Change> {
-        self.sources.iter().filter_map(SourceStatus::unmarked)
+    pub(crate) fn awaiting(&self) -> impl Iterator<Item = &Change> {
+        self.sources.iter().filter_map(SourceStatus::awaiting)
     }
 
     /// Returns the sources whose content differs from what pods have been restarted for.

@@ -64,7 +64,7 @@ fn a_restart_has_begun_once_it_has_the_fields_of_that() {
 fn a_journal_survives_a_round_trip() {
     let text = r#"{"kind":"ConfigMap","name":"a","hash":"sha256:1","changes":[{"hash":"other-keys","since":"2026-11-21T10:00:00Z","observedAt":"2026-11-21T10:00:01Z","podsResourceVersion":"7","begun":true},{"hash":"sha256:2","since":"2026-11-21T10:00:02Z","observedAt":"2026-11-21T10:00:02Z"}]}"#;
     let known: SourceStatus = serde_json::from_str(text).expect("a source");
-    assert!(known.differs() && known.unmarked() == known.changes.last());
+    assert!(known.differs() && known.awaiting() == known.changes.last());
     assert_eq!(serde_json::to_string(&known).expect("JSON"), text);
 }
 
@@ -115,14 +115,14 @@ fn of_the_changes_of_all_sources_those_of_the_sources_with_most_make_room() {
 fn a_restart_begins_for_the_last_contents_and_goes_on_if_they_are_the_last_ones() {
     let mut status = of([source("a", "0 1 2"), source("b", "0")]);
     status.restart = Some(Box::new(Restart { changing_since: Some(at(1)), ..Restart::default() }));
-    assert_eq!((status.unmarked().count(), status.is_on_target()), (1, false));
+    assert_eq!((status.awaiting().count(), status.is_on_target()), (1, false));
     status.begin(begun(status.next_number(), 5));
-    assert_eq!((contents(&status.sources[0]), status.unmarked().count()), ("1:1:1 2*:2:2".to_owned(), 0));
+    assert_eq!((contents(&status.sources[0]), status.awaiting().count()), ("1:1:1 2*:2:2".to_owned(), 0));
     assert_eq!(status.restart.as_ref().expect("a restart").changing_since, None);
     assert_eq!((status.outdated, status.is_on_target()), (Some(3), true));
     for (known, text, is_on_target) in [(1, "1", false), (1, "0", true), (0, "0", false), (0, "2", true)] {
         status.sources[known].append(change(text, 6));
-        assert_eq!((status.unmarked().count(), status.is_on_target()), (2 - known, is_on_target), "{known} {text}");
+        assert_eq!((status.awaiting().count(), status.is_on_target()), (2 - known, is_on_target), "{known} {text}");
     }
 }
 
@@ -142,7 +142,7 @@ fn a_superseded_restart_leaves_a_pending_one_for_what_is_left() {
     };
     assert_eq!((&sources[..], *completed_at), (&[name("a")][..], at(9)));
     assert!(status.begun().is_none() && status.request().is_some_and(|request| request.taken_over));
-    assert_eq!((status.unmarked().count(), status.outdated, status.next_number()), (2, None, 5));
+    assert_eq!((status.awaiting().count(), status.outdated, status.next_number()), (2, None, 5));
 }
 
 #[test]
