@@ -24,7 +24,9 @@ impl<P> Machine<P> {
         };
         let leaving: Vec<Uid> = self.pods.pods().values().filter(is_leaving).map(|pod| pod.uid.clone()).collect();
         self.pods.list(pods, at, self.needs_dates());
-        let has_left = |uid: &&Uid| !self.pods.pods().get(uid).is_some_and(|pod| pod.is_present());
+        // After an edit of the selector it may only not be selected any more.
+        let is_gone = self.selects_as_at_the_start();
+        let has_left = |uid: &&Uid| self.pods.pods().get(uid).map_or(is_gone, |pod| !pod.is_present());
         self.begun.deleted += leaving.iter().filter(has_left).count();
         pods.iter().for_each(|pod| self.record_sight(pod));
         self.count_unanswered();
