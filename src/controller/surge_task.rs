@@ -25,10 +25,11 @@ use crate::kube::error::{Cause, Error};
 use crate::kube::faults::Faults;
 use crate::kube::list::Selection;
 use crate::kube::names::is_dns_subdomain;
-use crate::kube::objects::{Labels, REPLICA_SETS};
+use crate::kube::objects::{Labels, Owner, REPLICA_SETS};
 use crate::kube::{PODS, ServerTime};
 use crate::monitor::pod::{LabelledPod, Pod, SELECTS_HANDED_OVER, WholePod};
 use crate::monitor::referrers::referred;
+use crate::monitor::restart::seen::Seen;
 use crate::monitor::source::SourceName;
 use crate::monitor::spec::Policy;
 use crate::monitor::surge::{Claim, Fate, fate, give_back, go_first};
@@ -59,11 +60,12 @@ pub(crate) async fn run(shared: Arc<Shared>, stop: CancellationToken) {
     shared.settings.metrics.set_handed_over(client.namespace(), 0, None);
 }
 
+/// Of each Deployment, it remembers since when pods are ready, as clocks of nodes may be wrong.
 async fn look_after(shared: &Shared, client: &Client) {
-    let (mut backoff, mut faults) = (Backoff::default(), Faults::default());
+    let (mut backoff, mut faults, mut seen) = (Backoff::default(), Faults::default(), BTreeMap::new());
     let surge @ SurgeBell { bell, are_left, .. } = &shared.surge;
     loop {
-        let delay = match settle(shared, client).await {
+        let delay = match settle(shared, client, &mut seen).await {
             Ok(are_some) => {
                 backoff.reset();
                 faults.recovered();
@@ -93,7 +95,7 @@ async fn look_after(shared: &Shared, client: &Client) {
 ///
 /// Whoever may label pods may label many, and write much into them. So of all that are listed only names are kept, and of a
 /// few all that decides: those that have to wait for the next look do not always wait.
-async fn settle(shared: &Shared, client: &Client) -> Result<bool, Error> {
+async fn settle(shared: &Shared, client: &Client, seen: &mut BTreeMap<Arc<Owner>, Seen>) -> Result<bool, Error> {
     let labels = Some(SELECTS_HANDED_OVER.to_owned());
     let selection = Selection { resource: PODS, labels, fields: None, metadata_only: false };
     let is_own = |pod: &Pod| shared.settings.own_pod.as_ref() == Some(&pod.uid);
@@ -126,8 +128,12 @@ async fn settle(shared: &Shared, client: &Client) -> Result<bool, Error> {
     if !monitors.is_empty() {
         client.list(&selection, None, choose).await?;
     }
+    let mut before = std::mem::take(seen);
+    for to in free.kept.iter().filter_map(HandedOverPod::deployment) {
+        seen.entry(Arc::clone(to)).or_insert_with(|| before.remove(to).unwrap_or_default());
+    }
     for of in &free.kept {
-        match settle_one(client, of).await {
+        match settle_one(client, of, seen).await {
             Ok(is_settled) => left = left.saturating_sub(usize::from(is_settled)),
             Err(error) if error.cause == Cause::Stopped => return Err(error),
             Err(error) => failure = Some(error),
@@ -188,6 +194,10 @@ fn since(pod: &Pod) -> ServerTime {
 }
 
 impl HandedOverPod {
+    fn deployment(&self) -> Option<&Arc<Owner>> {
+        self.pod.handed_over.as_ref().map(|of| &of.to)
+    }
+
     fn claim(&self, found: Option<&ConfigMonitor>) -> Claim {
         let HandedOverBy { uid, restart, .. } = by(&self.pod);
         Claim::of(found, (uid, restart), (&self.labels.to_map(), self.referred.as_ref(), self.pod.created))
@@ -206,9 +216,9 @@ async fn monitor(client: &Client, name: &str) -> Result<Option<ConfigMonitor>, E
 }
 
 /// Returns whether the pod is deleted or given back. What decides is read once the change may be sent.
-async fn settle_one(client: &Client, of: &HandedOverPod) -> Result<bool, Error> {
+async fn settle_one(client: &Client, of: &HandedOverPod, seen: &mut BTreeMap<Arc<Owner>, Seen>) -> Result<bool, Error> {
     let pod = &of.pod;
-    let Some(to) = pod.handed_over.as_ref().map(|of| &of.to) else { return Ok(false) };
+    let Some((to, seen)) = of.deployment().and_then(|to| Some((to, seen.get_mut(to)?))) else { return Ok(false) };
     let permit = client.deletion_permit().await?;
     let monitor = monitor(client, by(pod).monitor).await?;
     let claim = of.claim(monitor.as_ref());
@@ -218,7 +228,9 @@ async fn settle_one(client: &Client, of: &HandedOverPod) -> Result<bool, Error> 
     let policy = monitor.and_then(|monitor| Policy::of(monitor.spec.as_deref()).ok());
     let mut deployments = read_deployments(client, None, vec![Arc::clone(to)]).await?;
     // The garbage collector deletes the pods of a Deployment that is gone.
-    let Some(deployment) = deployments.remove(to) else { return Ok(false) };
+    let Some(mut deployment) = deployments.remove(to) else { return Ok(false) };
+    seen.list(&deployment.others, client.server_now(), true);
+    deployment.others = seen.pods().values().cloned().collect();
     // 0 if it is gone.
     let of_set = match &pod.controller {
         Some(set) => read_workload(client, REPLICA_SETS, set).await?.map_or(0, |set| set.replicas as usize),

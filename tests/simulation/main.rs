@@ -361,7 +361,7 @@ fn a_restart_counts_the_pods_that_it_deleted(ledger: &Ledger, book: &Book) -> Re
             // One that was handed over counts for its restart, whoever deletes it in the end, or if its labels have changed.
             let was_handed_over = !pod.handed_over.is_empty();
             let has_ended = pod.ended.is_some_and(|ended| ended < write.at) || was_handed_over && pod.labels.len() > 1;
-            is_there && has_ended && (!of_process.contains(number) || was_handed_over)
+            (is_there || was_handed_over) && has_ended && (!of_process.contains(number) || was_handed_over)
         };
         let others = ledger.pods.iter().enumerate().filter(is_by_others).count();
         if !(own.len()..=own.len() + others).contains(&entry.replaced) {

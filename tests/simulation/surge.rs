@@ -212,6 +212,12 @@ fn the_status_of_a_deployment_may_be_late() {
 }
 
 #[test]
+fn a_node_whose_clock_is_fast_holds_up_nothing() {
+    let ahead = |moves: &[Move]| events(&Story { nodes: 600, ..surging(moves) });
+    assert_eq!(ahead(&[spec(Edit::MinReady(2)), EDIT, Wait(30_000)]), "+1 x1 +2 x2");
+}
+
+#[test]
 fn a_patch_whose_answer_is_lost_hands_over_no_other_pod() {
     for fate in [Fate::AnswerLost, Fate::CrashAfter, Fate::CrashBefore, Fate::Late(3000), Fate::NotSent] {
         let all = surges(&[Request(First, RequestKind::Patch, 1, fate), EDIT, Wait(40_000)]);

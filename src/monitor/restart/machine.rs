@@ -259,7 +259,7 @@ impl<P> Machine<P> {
             own_pod,
             unstartable: Snapshot::new(),
             missing: BTreeSet::new(),
-            pods: Seen::new(),
+            pods: Seen::default(),
             pace: Pace::default(),
             owners: OwnerStates::new(),
             deployments: Deployments::new(),

@@ -8,7 +8,7 @@ pub(crate) mod last;
 pub(crate) mod machine;
 mod pace;
 pub(crate) mod progress;
-mod seen;
+pub(crate) mod seen;
 pub(crate) mod sight;
 pub(crate) mod stale;
 pub(crate) mod standing;

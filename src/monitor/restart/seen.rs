@@ -28,13 +28,15 @@ pub(crate) struct Seen {
     has_looked: bool,
 }
 
-impl Seen {
-    pub(super) fn new() -> Self {
+impl Default for Seen {
+    fn default() -> Self {
         let (pods, became_ready, at) = (BTreeMap::new(), BTreeMap::new(), ServerTime::from_second(0));
         Self { pods, at, became_ready, has_looked: false }
     }
+}
 
-    pub(super) fn pods(&self) -> &BTreeMap<Uid, Arc<Pod>> {
+impl Seen {
+    pub(crate) fn pods(&self) -> &BTreeMap<Uid, Arc<Pod>> {
         &self.pods
     }
 
@@ -44,7 +46,7 @@ impl Seen {
 
     /// Replaces the pods by those of a list, which was made at this time. If it is not `dated`, only the nodes say since
     /// when pods are ready.
-    pub(super) fn list<'a>(&mut self, pods: impl IntoIterator<Item = &'a Arc<Pod>>, at: ServerTime, dated: bool) {
+    pub(crate) fn list<'a>(&mut self, pods: impl IntoIterator<Item = &'a Arc<Pod>>, at: ServerTime, dated: bool) {
         let date = dated.then_some(at);
         let pods = pods.into_iter().map(|pod| (pod.uid.clone(), self.dated(Arc::clone(pod), date)));
         let pods: BTreeMap<Uid, Arc<Pod>> = pods.collect();
@@ -97,7 +99,7 @@ mod tests {
 
     #[test]
     fn a_pod_is_ready_since_it_was_seen_to_become_ready_and_not_since_the_node_says() {
-        let (mut seen, at) = (Seen::new(), |second| Some(ServerTime::from_second(second)));
+        let (mut seen, at) = (Seen::default(), |second| Some(ServerTime::from_second(second)));
         let ready = |since| Arc::new(Pod { ready_since: at(since), ..Pod::named("web-0") });
         let mut since = |pod: Arc<Pod>, second, dated| {
             seen.list([&pod], ServerTime::from_second(second), dated);
@@ -109,7 +111,7 @@ mod tests {
         assert_eq!(since(ready(4), 110, true), at(102), "nothing has changed");
         assert_eq!(since(ready(20), 120, true), at(120), "it was not ready in between");
         assert_eq!(since(ready(21), 121, false), at(21));
-        let mut seen = Seen::new();
+        let mut seen = Seen::default();
         let mut since = |pod: Arc<Pod>, second| {
             seen.list([&pod], ServerTime::from_second(second), true);
             seen.pods.get(&Uid::from("web-0")).and_then(|pod| pod.ready_since)
