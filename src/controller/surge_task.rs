@@ -44,7 +44,7 @@ const MAX_LABELS: usize = 16 << 10;
 /// The most references that are kept of a pod. One with more may refer to anything.
 const MAX_REFERENCES: usize = 64;
 /// The least time between two looks: each status that is written wakes the task.
-const PAUSE: Duration = Duration::from_millis(500);
+const PAUSE: Duration = Duration::from_secs(1);
 
 /// Runs until no pod is handed over, or until it is stopped. Goes on after a panic.
 pub(crate) async fn run(shared: Arc<Shared>, stop: CancellationToken) {
