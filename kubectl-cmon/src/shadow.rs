@@ -167,7 +167,7 @@ impl State {
         if request.url.query_pairs().any(|(name, _)| name == "watch") {
             return Fate::Silence;
         }
-        // Pods that no restart holds any more, also of other ConfigMonitors, are not what is planned.
+        // What becomes of pods that are handed over, also by other ConfigMonitors, is not what is planned.
         if request.url.query_pairs().any(|(name, value)| name == "labelSelector" && value == SELECTS_HANDED_OVER) {
             return Fate::Answer(200, list([]));
         }

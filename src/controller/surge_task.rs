@@ -6,9 +6,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU32;
 use std::panic::AssertUnwindSafe;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::sync::{Arc, PoisonError};
+use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
 use serde::de::IgnoredAny;
@@ -17,6 +17,7 @@ use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
+use super::clock::timer_now;
 use super::owners::{read_deployments, read_workload};
 use super::shared::{Shared, SurgeBell, remove};
 use crate::kube::backoff::Backoff;
@@ -30,6 +31,7 @@ use crate::kube::{PODS, ServerTime};
 use crate::monitor::pod::{LabelledPod, Pod, SELECTS_HANDED_OVER, WholePod};
 use crate::monitor::referrers::referred;
 use crate::monitor::restart::seen::Seen;
+use crate::monitor::restart::sight::DeploymentState;
 use crate::monitor::source::SourceName;
 use crate::monitor::spec::Policy;
 use crate::monitor::surge::{Claim, Fate, fate, give_back, go_first};
@@ -132,13 +134,18 @@ async fn settle(shared: &Shared, client: &Client, seen: &mut BTreeMap<Arc<Owner>
     for to in free.kept.iter().filter_map(HandedOverPod::deployment) {
         seen.entry(Arc::clone(to)).or_insert_with(|| before.remove(to).unwrap_or_default());
     }
+    let (mut look, mut refusals) = (Look { client, seen, deployments: BTreeMap::new() }, BTreeMap::new());
     for of in &free.kept {
-        match settle_one(client, of, seen).await {
+        match look.settle(of).await {
             Ok(is_settled) => left = left.saturating_sub(usize::from(is_settled)),
             Err(error) if error.cause == Cause::Stopped => return Err(error),
-            Err(error) => failure = Some(error),
+            Err(error) => {
+                refusals.insert(of.pod.uid.clone(), error.clone());
+                failure = Some(error);
+            }
         }
     }
+    *shared.surge.refusals.lock().unwrap_or_else(PoisonError::into_inner) = refusals;
     shared.settings.metrics.set_handed_over(client.namespace(), left, oldest.filter(|_| left > 0));
     failure.map_or(Ok(left > 0), Err)
 }
@@ -215,57 +222,96 @@ async fn monitor(client: &Client, name: &str) -> Result<Option<ConfigMonitor>, E
     }
 }
 
-/// Returns whether the pod is deleted or given back. What decides is read once the change may be sent.
-async fn settle_one(client: &Client, of: &HandedOverPod, seen: &mut BTreeMap<Arc<Owner>, Seen>) -> Result<bool, Error> {
-    let pod = &of.pod;
-    let Some((to, seen)) = of.deployment().and_then(|to| Some((to, seen.get_mut(to)?))) else { return Ok(false) };
-    let permit = client.deletion_permit().await?;
-    let monitor = monitor(client, by(pod).monitor).await?;
-    let claim = of.claim(monitor.as_ref());
-    if claim == Claim::Held {
-        return Ok(false);
-    }
-    let policy = monitor.and_then(|monitor| Policy::of(monitor.spec.as_deref()).ok());
-    let mut deployments = read_deployments(client, None, vec![Arc::clone(to)]).await?;
-    // The garbage collector deletes the pods of a Deployment that is gone.
-    let Some(mut deployment) = deployments.remove(to) else { return Ok(false) };
-    seen.list(&deployment.others, client.server_now(), true);
-    deployment.others = seen.pods().values().cloned().collect();
-    // 0 if it is gone.
-    let of_set = match &pod.controller {
-        Some(set) => read_workload(client, REPLICA_SETS, set).await?.map_or(0, |set| set.replicas as usize),
-        None => 0,
-    };
-    let done = match fate((pod, since(pod)), claim, &deployment, of_set, (policy.as_ref(), client.server_now())) {
-        Fate::Stay => return Ok(false),
-        Fate::Delete => {
-            // Another process may have given it back meanwhile.
-            let only = Preconditions { uid: &pod.uid, resource_version: Some(&pod.version) };
-            let grace = policy.as_ref().and_then(|policy| policy.grace_period_seconds).map(NonZeroU32::get);
-            let how = (policy.map(|policy| policy.deletion_policy).unwrap_or_default(), grace);
-            remove(client, permit, &pod.name, only, how)
-                .await
-                .map(|()| info!(pod = &*pod.name, uid = pod.uid.as_str(), "pod deleted that was handed over"))
-        }
-        Fate::GiveBack(first) => {
-            let Some(patch) = give_back(pod) else { return Ok(false) };
-            for other in &first {
-                match client.patch_pod::<IgnoredAny>(&permit, &other.name, &go_first(other)).await {
-                    Ok(_) => {}
-                    Err(error) if error.cause.is_not_found() => {}
-                    Err(error) => return Err(error),
-                }
+/// A look at some of the pods.
+struct Look<'a> {
+    client: &'a Client,
+    seen: &'a mut BTreeMap<Arc<Owner>, Seen>,
+    /// The Deployments as read, and when. `None` if it is gone.
+    deployments: BTreeMap<Arc<Owner>, (Instant, Option<DeploymentState>)>,
+}
+
+impl Look<'_> {
+    /// Returns the Deployment and its pods, as read less than a second ago: no deletion of a pod that is handed over changes the
+    /// number of the others.
+    async fn deployment(&mut self, to: &Arc<Owner>) -> Result<Option<&DeploymentState>, Error> {
+        if self.deployments.get(to).is_none_or(|(read, _)| timer_now().saturating_duration_since(*read) >= PAUSE) {
+            let read = timer_now();
+            let mut deployment = read_deployments(self.client, None, vec![Arc::clone(to)]).await?.remove(to);
+            if let (Some(deployment), Some(seen)) = (&mut deployment, self.seen.get_mut(to)) {
+                seen.list(&deployment.others, self.client.server_now(), true);
+                deployment.others = seen.pods().values().cloned().collect();
             }
-            let given = client.patch_pod::<IgnoredAny>(&permit, &pod.name, &patch).await;
-            given.map(|_| info!(pod = &*pod.name, uid = pod.uid.as_str(), "pod given back"))
+            self.deployments.insert(Arc::clone(to), (read, deployment));
         }
-    };
-    match done {
-        Ok(()) => Ok(true),
-        // It has changed, and is looked at again.
-        Err(Error { cause: Cause::NotFound(_) | Cause::Conflict(_), .. }) => Ok(false),
-        Err(error) => Err(error),
+        Ok(self.deployments.get(to).and_then(|(_, deployment)| deployment.as_ref()))
     }
+
+    /// Returns whether the pod is deleted or given back. What decides is read once the change may be sent.
+    async fn settle(&mut self, of: &HandedOverPod) -> Result<bool, Error> {
+        let (client, pod) = (self.client, &of.pod);
+        let Some(to) = of.deployment() else { return Ok(false) };
+        let permit = client.deletion_permit().await?;
+        let monitor = monitor(client, by(pod).monitor).await?;
+        let mut claim = of.claim(monitor.as_ref());
+        if claim == Claim::Held {
+            return Ok(false);
+        }
+        let policy = monitor.and_then(|monitor| Policy::of(monitor.spec.as_deref()).ok());
+        if let (Claim::UnderWay { has_budget }, Some(policy)) = (&mut claim, &policy) {
+            *has_budget = !lacks_a_source(client, of, policy).await;
+        }
+        // The garbage collector deletes the pods of a Deployment that is gone.
+        let Some(deployment) = self.deployment(to).await? else { return Ok(false) };
+        // 0 if it is gone.
+        let of_set = match &pod.controller {
+            Some(set) => read_workload(client, REPLICA_SETS, set).await?.map_or(0, |set| set.replicas as usize),
+            None => 0,
+        };
+        let done = match fate((pod, since(pod)), claim, deployment, of_set, (policy.as_ref(), client.server_now())) {
+            Fate::Stay => return Ok(false),
+            Fate::Delete => {
+                // Another process may have given it back meanwhile.
+                let only = Preconditions { uid: &pod.uid, resource_version: Some(&pod.version) };
+                let grace = policy.as_ref().and_then(|policy| policy.grace_period_seconds).map(NonZeroU32::get);
+                let how = (policy.map(|policy| policy.deletion_policy).unwrap_or_default(), grace);
+                remove(client, permit, &pod.name, only, how)
+                    .await
+                    .map(|()| info!(pod = &*pod.name, uid = pod.uid.as_str(), "pod deleted that was handed over"))
+            }
+            Fate::GiveBack(first) => {
+                let Some(patch) = give_back(pod) else { return Ok(false) };
+                self.deployments.remove(to);
+                for other in &first {
+                    match client.patch_pod::<IgnoredAny>(&permit, &other.name, &go_first(other)).await {
+                        Ok(_) => {}
+                        Err(error) if error.cause.is_not_found() => {}
+                        Err(error) => return Err(error),
+                    }
+                }
+                let given = client.patch_pod::<IgnoredAny>(&permit, &pod.name, &patch).await;
+                given.map(|_| info!(pod = &*pod.name, uid = pod.uid.as_str(), "pod given back"))
+            }
+        };
+        match done {
+            Ok(()) => Ok(true),
+            // It has changed, and is looked at again.
+            Err(Error { cause: Cause::NotFound(_) | Cause::Conflict(_), .. }) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// Returns whether a pod refers to what its ConfigMonitor discovers, and does not exist, or cannot be read: without that its
+/// successor would not start.
+async fn lacks_a_source(client: &Client, of: &HandedOverPod, policy: &Policy) -> bool {
+    let Some(discover) = &policy.discover else { return false };
+    let Some(referred) = &of.referred else { return true };
+    for source in referred.iter().filter(|source| discover.accepts(source)) {
+        if client.get::<IgnoredAny>(source.kind.resource(), &source.name).await.is_err() {
+            return true;
+        }
+    }
+    false
 }
 
 #[cfg(test)]

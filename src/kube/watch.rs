@@ -44,7 +44,7 @@ pub enum Event<T> {
     Deleted(Result<T, Undecodable>),
     /// The right to list or to watch is missing. It is asked for again and again.
     Refused(Error),
-    /// The watch works again after a failure, which may have been another one than a refusal.
+    /// The watch works: for the first time, or again after a failure, which may have been another one than a refusal.
     Recovered,
 }
 

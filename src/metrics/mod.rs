@@ -160,7 +160,7 @@ impl Default for Metrics {
             first_deletion: add(
                 r,
                 "configmonitor_first_deletion_delay_seconds",
-                "Time from reading changed content to the first deletion of its restart, in whole seconds. Includes the quiet period",
+                "Time from reading changed content to the first deletion of its restart, or the first pod that it hands over, in whole seconds. Includes the quiet period",
                 Histogram::new(RESTART_BUCKETS),
             ),
             restart_duration: add(
@@ -332,7 +332,7 @@ impl Tally {
         self.metrics.pods_removed.get_or_create(&[("method", method.into())]).inc_by(pods as u64);
     }
 
-    /// Counts the first deletion of a restart, `after` reading the changed content.
+    /// Counts the first deletion of a restart, or the first pod that it hands over, `after` reading the changed content.
     pub(crate) fn first_deletion(&self, after: Duration) {
         self.metrics.first_deletion.observe(after.as_secs_f64());
     }

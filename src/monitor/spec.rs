@@ -257,7 +257,7 @@ impl From<DiscoverSpec> for Discover {
 }
 
 impl Discover {
-    pub(super) fn accepts(&self, object: &SourceName) -> bool {
+    pub(crate) fn accepts(&self, object: &SourceName) -> bool {
         let excludes = |excluded: &ExcludedObject| {
             excluded.name == object.name && excluded.kind.is_none_or(|kind| kind == object.kind)
         };

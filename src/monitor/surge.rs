@@ -28,8 +28,9 @@ use crate::monitor::referrers::refers;
 pub(crate) enum Claim {
     /// Its restart is on hold, or the ConfigMonitor is suspended.
     Held,
-    /// Its restart is under way, and deletes what its budget allows.
-    UnderWay,
+    /// Its restart is under way, and deletes what its budget allows. `has_budget`: the successor of the pod has all that it needs
+    /// to start. Otherwise the pod waits for it.
+    UnderWay { has_budget: bool },
     /// Its restart is over, or other content has ended it.
     Over,
     /// The content is back to that of the pod. Pods created since then may have read other content.
@@ -70,7 +71,7 @@ impl Claim {
         if policy.suspend {
             return Self::Held;
         }
-        let of_restart = if goes_on(&policy, &status) { Self::UnderWay } else { Self::Held };
+        let of_restart = if goes_on(&policy, &status) { Self::UnderWay { has_budget: true } } else { Self::Held };
         if status.begun().is_some_and(is_of) {
             return of_restart;
         }
@@ -83,8 +84,7 @@ impl Claim {
             let of_pod = |known: &&SourceStatus| !known.discovered || refers(referred, &known.name);
             status.sources.iter().filter(of_pod).filter_map(|known| Some((known, known.changes.first()?)))
         };
-        // Which pods the restart replaces, only its lists say, which are later than these times. It waits for no pod that somebody
-        // else holds.
+        // Which pods the restart replaces, only its lists say, which are later than these times.
         let listed_after = || {
             let of_changes = sources().filter(|(known, _)| known.differs()).map(|(_, first)| first.observed_at);
             of_changes.chain(status.request().map(|request| request.observed_at))
@@ -98,7 +98,7 @@ impl Claim {
     }
 }
 
-/// Returns whether the restart under way goes on for all its pods, as last written: no content has changed since, none is
+/// Returns whether the restart under way goes on for all its pods, as last written: no content has changed since, no named one is
 /// missing, and no canary is to prove it, or has failed.
 fn goes_on(policy: &Policy, status: &Status) -> bool {
     let is_missing = status.conditions.first().is_some_and(|ready| ready.reason == Reason::SourceNotFound.word());
@@ -120,7 +120,7 @@ pub(crate) fn fate(
     (policy, now): (Option<&Policy>, ServerTime),
 ) -> Fate {
     let min_ready = policy.map_or(Duration::ZERO, |policy| policy.min_ready).max(deployment.min_ready);
-    let allowed = policy.filter(|_| claim == Claim::UnderWay);
+    let allowed = policy.filter(|_| claim == Claim::UnderWay { has_budget: true });
     let allowed = allowed.map_or(0, |policy| policy.may_be_missing(deployment.desired));
     let is_available = |pod: &Arc<Pod>| is_available(pod, min_ready, now);
     let own = || deployment.others.iter().filter(|other| other.handed_over.is_none() && other.is_present());
@@ -138,8 +138,8 @@ pub(crate) fn fate(
     match claim {
         Claim::Held => Fate::Stay,
         _ if pod.finished => Fate::Delete,
-        Claim::UnderWay if is_enough || !pod.may_serve() => Fate::Delete,
-        Claim::UnderWay => Fate::Stay,
+        Claim::UnderWay { .. } if is_enough || !pod.may_serve() => Fate::Delete,
+        Claim::UnderWay { .. } => Fate::Stay,
         Claim::Over if is_enough => Fate::Delete,
         _ if !is_rolling && stay.len() < of_set => {
             let too_many = (stay.len() + to_go.len() + unready.len() + 1).saturating_sub(of_set);
@@ -202,6 +202,7 @@ mod tests {
     use crate::monitor::pod::HandedOver;
     use crate::monitor::status::Restart;
 
+    const UNDER_WAY: Claim = Claim::UnderWay { has_budget: true };
     const BEGAN: &str = "2026-11-21T10:00:00Z";
 
     fn at(second: i64) -> ServerTime {
@@ -239,11 +240,11 @@ mod tests {
         let spec = json!({ "configMap": "c", "podSelector": { "app": "web" } });
         let restart = |is_back, begun| status(&[source("c", is_back)], begun);
         let (before, own) = (1, 2);
-        assert_eq!(claim(&spec, &restart(false, true), own), Claim::UnderWay);
-        assert_eq!(claim(&spec, &restart(false, true), before), Claim::UnderWay);
+        assert_eq!(claim(&spec, &restart(false, true), own), UNDER_WAY);
+        assert_eq!(claim(&spec, &restart(false, true), before), UNDER_WAY);
         assert_eq!(claim(&spec, &restart(false, false), before), Claim::Over);
         assert_eq!(claim(&spec, &restart(true, true), before), Claim::Reverted(at(50)));
-        assert_eq!(claim(&spec, &restart(true, true), own), Claim::UnderWay);
+        assert_eq!(claim(&spec, &restart(true, true), own), UNDER_WAY);
         assert_eq!(claim(&spec, &restart(true, false), before), Claim::Reverted(at(50)));
         let mixed = status(&[source("c", true), source("e", false)], false);
         assert_eq!(claim(&spec, &mixed, before), Claim::Over, "it has not read the other source's content");
@@ -253,24 +254,24 @@ mod tests {
             source
         };
         let unreferred = status(&[discovered("c", false)], true);
-        assert_eq!((claim(&spec, &unreferred, own), claim(&spec, &unreferred, before)), (Claim::UnderWay, Claim::Over));
+        assert_eq!((claim(&spec, &unreferred, own), claim(&spec, &unreferred, before)), (UNDER_WAY, Claim::Over));
         // Of two changes the one counts to whose source the pod refers.
         let both = |is_back: bool| status(&[discovered("c", !is_back), discovered("d", is_back)], true);
         let of_both = [true, false].map(|is_back| claim(&spec, &both(is_back), before));
-        assert_eq!(of_both, [Claim::Reverted(at(50)), Claim::UnderWay]);
+        assert_eq!(of_both, [Claim::Reverted(at(50)), UNDER_WAY]);
         let mut forged = restart(false, true);
         forged["restart"]["startedAt"] = json!("1970-01-01T00:00:29Z");
         forged["sources"][0]["changes"][0]["observedAt"] = json!("1970-01-01T00:00:29Z");
         assert_eq!(claim(&spec, &forged, own), Claim::Over, "it is younger than the restart");
         forged["sources"][0]["changes"][0]["observedAt"] = json!("1970-01-01T00:00:31Z");
-        assert_eq!(claim(&spec, &forged, own), Claim::UnderWay, "other content has come and gone since");
+        assert_eq!(claim(&spec, &forged, own), UNDER_WAY, "other content has come and gone since");
         let held = |more: Value| {
             let mut held = restart(false, true);
             held.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
             claim(&spec, &held, own)
         };
         let condition = |reason| json!([{ "type": "Ready", "status": "False", "lastTransitionTime": BEGAN, "reason": reason, "message": "" }]);
-        assert_eq!(held(json!({ "conditions": condition("EvictionBlocked") })), Claim::UnderWay);
+        assert_eq!(held(json!({ "conditions": condition("EvictionBlocked") })), UNDER_WAY);
         assert_eq!(held(json!({ "conditions": condition("SourceNotFound") })), Claim::Held);
         let mut changed = restart(false, true);
         changed["sources"][0]["changes"][0]["begun"] = json!(false);
@@ -373,13 +374,18 @@ mod tests {
         assert_eq!(fate, Fate::Delete);
         let under_way = |pod: &Pod, spec: &str, available| {
             let policy = policy(spec);
-            super::fate((pod, at(100)), Claim::UnderWay, &deployment(available), 2, (Some(&policy), at(200)))
+            super::fate((pod, at(100)), UNDER_WAY, &deployment(available), 2, (Some(&policy), at(200)))
         };
         let alone = r#","maxSurge":1"#;
         assert_eq!([1, 2].map(|available| under_way(&old, alone, available)), [Fate::Stay, Fate::Delete]);
         assert_eq!(under_way(&unready, alone, 1), Fate::Delete, "it serves nobody");
         let both = r#","maxSurge":1,"maxUnavailable":1"#;
         assert_eq!([0, 1].map(|available| under_way(&old, both, available)), [Fate::Stay, Fate::Delete]);
+        let lacking = Claim::UnderWay { has_budget: false };
+        let without = |available| {
+            super::fate((&old, at(100)), lacking, &deployment(available), 2, (Some(&policy(both)), at(200)))
+        };
+        assert_eq!([1, 2].map(without), [Fate::Stay, Fate::Delete], "its successor would lack a source");
         let all = r#","maxUnavailable":"100%""#;
         assert_eq!(under_way(&old, all, 0), Fate::Delete, "maxSurge is gone from the spec");
     }

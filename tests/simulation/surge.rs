@@ -109,6 +109,14 @@ fn pods_are_handed_over_once_the_deletions_beside_them_are_answered() {
     assert_eq!(surges(&[both, Wait(200), late, EDIT, Wait(30_000)]), "x1 +2 x2");
 }
 
+/// The deletion that failed goes first again.
+#[test]
+fn no_pod_is_handed_over_while_nobody_knows_what_became_of_a_deletion() {
+    let both = spec(Edit::MaxUnavailable(Some(PodCount::Pods(1))));
+    let lost = Request(First, RequestKind::Delete, 1, Fate::NotSent);
+    assert_eq!(surges(&[both, Wait(200), lost, EDIT, Wait(30_000)]), "x1 +2 x2");
+}
+
 /// The owner that is no Deployment has a quarter of its pods, at least one, as its budget.
 #[test]
 fn what_cannot_surge_goes_by_the_default_budget() {

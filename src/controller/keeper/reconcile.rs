@@ -196,13 +196,13 @@ async fn act(
 ) -> Result<Requeue, Error> {
     let now = timer_now();
     let (mut decision, mut found) = (decision_about(&step.status), None);
+    if decision != Decision::Resume {
+        restarts.record_deletions(&mut step.status);
+    }
     if matches!(decision, Decision::Count | Decision::Begin(_)) {
         found = restarts.find(&mut step, &decision).await?;
         // A window may have closed meanwhile.
         decision = decision_about(&step.status);
-    }
-    if decision != Decision::Resume {
-        restarts.record_deletions(&mut step.status);
     }
     let (situation, until) = match &decision {
         Decision::Begin(_) => match found {
@@ -228,6 +228,10 @@ async fn act(
         }
     };
     let counts_from = (situation.is_none() && recount.is_due(step.status.pods, now)).then_some(now);
+    if counts_from.is_some() && !step.memory.has_recorded(&step.status) {
+        // The baseline must not wait for a list, which may take long.
+        step.report(None).await?;
+    }
     let listed = restarts.take_list(&mut step, counts_from).await;
     // What is new is recorded even if the pods cannot be listed now.
     if listed.is_ok() || !step.memory.has_recorded(&step.status) {

@@ -134,7 +134,10 @@ impl Rung {
                 Some(Ok(Event::Applied(Ok(pod)))) => pod,
                 Some(Ok(Event::Deleted(Ok(pod)))) => {
                     ready.remove(&pod.uid);
-                    ending.remove(&pod.uid);
+                    // One that is deleted by force does not terminate.
+                    if !ending.remove(&pod.uid) && pod.handed_over.is_some() {
+                        self.add(|rings| (rings.ready, rings.at) = (rings.ready + 1, Some(timer_now())));
+                    }
                     continue;
                 }
                 // Events may be missing.
@@ -223,6 +226,10 @@ mod tests {
             let handed_over = is_handed_over.map(|()| Arc::clone(&handed_over));
             Event::Applied(Ok(Pod { gone_by, handed_over, ..pod("b", true, None) }))
         };
+        let gone = || {
+            let handed_over = Some(Arc::clone(&handed_over));
+            Event::Deleted(Ok(Pod { handed_over, ..pod("b", true, None) }))
+        };
         for (events, ready) in [
             (vec![applied("a", true, None), of_b(false)], 0),
             (vec![of_b(true), of_b(true)], 1),
@@ -231,6 +238,8 @@ mod tests {
             (vec![leaving(None)], 0),
             (vec![leaving(Some(()))], 1),
             (vec![leaving(Some(())), leaving(Some(()))], 1),
+            (vec![leaving(Some(())), gone()], 1),
+            (vec![gone()], 1),
         ] {
             let rung = rung(events).await;
             let rings = rung.rings();

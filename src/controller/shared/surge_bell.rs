@@ -1,5 +1,6 @@
 //! Whether pods of the namespace are handed over, and the task that looks after them.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
@@ -8,6 +9,9 @@ use tokio::sync::Notify;
 use tokio::task::unconstrained;
 use tokio_util::sync::CancellationToken;
 
+use crate::kube::Uid;
+use crate::kube::error::Error;
+
 /// Wakes the task of a namespace.
 #[derive(Default)]
 pub(crate) struct SurgeBell {
@@ -15,6 +19,8 @@ pub(crate) struct SurgeBell {
     /// Stops the task, if there is one.
     task: Mutex<Option<CancellationToken>>,
     pub(crate) are_left: AtomicBool,
+    /// Why the last look could not delete pods, or give them back.
+    pub(crate) refusals: Mutex<BTreeMap<Uid, Error>>,
 }
 
 impl SurgeBell {

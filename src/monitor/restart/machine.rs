@@ -7,7 +7,7 @@ mod facts;
 mod outcome;
 mod pass;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -68,6 +68,8 @@ pub(crate) struct Machine<P> {
     advance: Advance,
     /// The restart was reported as stalled.
     is_stalled: bool,
+    /// Why a pod that is handed over was not deleted.
+    surge_refusal: Option<Error>,
     /// The owners of the turn, if there is one.
     turn: Option<BTreeSet<Uid>>,
     phase: Phase<P>,
@@ -274,6 +276,7 @@ impl<P> Machine<P> {
             waits_since: None,
             unwritten: None,
             is_stalled: false,
+            surge_refusal: None,
             turn: None,
             phase: Phase::Resting,
         }
@@ -318,6 +321,13 @@ impl<P> Machine<P> {
     /// Returns whether pods are handed over that this restart replaces.
     pub(crate) fn waits_for_surge(&self) -> bool {
         !self.standing().handed_over.is_empty()
+    }
+
+    /// Takes why pods that are handed over were not deleted: the refusal of one is that of the restart.
+    pub(crate) fn surge_refused(&mut self, refusals: &BTreeMap<Uid, Error>) {
+        let is_left =
+            |uid: &Uid| self.pods.pods().get(uid).is_some_and(|pod| pod.handed_over.is_some() && pod.is_present());
+        self.surge_refusal = refusals.iter().find(|(uid, _)| is_left(uid)).map(|(_, error)| error.clone());
     }
 
     /// How many pods this restart has deleted.

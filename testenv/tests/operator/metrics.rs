@@ -27,7 +27,7 @@ async fn a_change_that_waits_for_a_window_is_pending_and_ages_from_the_start_of_
     ns.monitor(NAME, json!({"windows": [{"schedule": "0 8 29 2 *", "durationSeconds": 60}]})).await;
     ns.edit(NAME, "two").await;
     ns.settled(NAME, "OutsideWindow").await;
-    let lines = ["configmonitor_configmonitors{reason=\"OutsideWindow\"} 1", "configmonitor_pending_changes{} 1"];
+    let lines = ["configmonitor_configmonitors{reason=\"OutsideWindow\"} 1", "configmonitor_pending_changes 1"];
     let is_in = |metrics: &str, line: &str| metrics.lines().any(|other| other == line);
     let metrics = eventually("the ConfigMonitor is counted", DEADLINE, async || {
         let metrics = metrics_of(&operator).await;

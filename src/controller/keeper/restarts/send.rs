@@ -77,8 +77,11 @@ pub(super) async fn send(
         is_over: AtomicBool::new(false),
     };
     let width = share_of_wave(context.client.max_deletions()).min(wave.width);
-    let mut long = pin!(sleep(RELEASES_SLOT_AFTER));
+    let (mut long, mut is_unclear) = (pin!(sleep(RELEASES_SLOT_AFTER)), false);
     for rows in wave.rows {
+        if is_unclear {
+            break;
+        }
         let mut rows = pin!(stream::iter(rows).map(|row| front.row(row)).buffer_unordered(width));
         loop {
             let row = tokio::select! {
@@ -92,6 +95,8 @@ pub(super) async fn send(
             let Some(row) = row else { break };
             for (attempt, answer) in row {
                 front.report(&attempt.pod, &answer);
+                // Nobody knows whether the pod is to go.
+                is_unclear |= matches!(&answer, Reply::Failed(error) if !error.cause.is_refusal());
                 if !hear(&attempt.pod, answer) {
                     front.is_over.store(true, Ordering::Relaxed);
                 }

@@ -179,7 +179,7 @@ impl<P> Machine<P> {
         if self.advance.note(deleted, remaining, lacking, now) {
             self.pace.backoff.reset();
         }
-        let has_deleted = deleted > 0;
+        let (has_deleted, refusal) = (deleted > 0, refusal.or_else(|| self.surge_refusal.clone()));
         let is_cut_short = (!is_whole || needs_list) && refusal.is_none();
         if is_cut_short && !has_deleted {
             // A write would say that nothing is in the way, until the next list shows whether something is.
