@@ -6,8 +6,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU32;
 use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
@@ -145,7 +145,7 @@ async fn settle(shared: &Shared, client: &Client, seen: &mut BTreeMap<Arc<Owner>
             }
         }
     }
-    *shared.surge.refusals.lock().unwrap_or_else(PoisonError::into_inner) = refusals;
+    *shared.surge.refusals() = refusals;
     shared.settings.metrics.set_handed_over(client.namespace(), left, oldest.filter(|_| left > 0));
     failure.map_or(Ok(left > 0), Err)
 }

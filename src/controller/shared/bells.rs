@@ -121,6 +121,11 @@ impl Rung {
         self.notify.notify_waiters();
     }
 
+    /// Rings because a pod is ready, or has left its place.
+    fn add_ready(&self) {
+        self.add(|rings| (rings.ready, rings.at) = (rings.ready + 1, Some(timer_now())));
+    }
+
     /// Rings until the watch ends. `ready` are the pods that were ready in the list from which it continues.
     async fn ring(
         &self,
@@ -136,7 +141,7 @@ impl Rung {
                     ready.remove(&pod.uid);
                     // One that is deleted by force does not terminate.
                     if !ending.remove(&pod.uid) && pod.handed_over.is_some() {
-                        self.add(|rings| (rings.ready, rings.at) = (rings.ready + 1, Some(timer_now())));
+                        self.add_ready();
                     }
                     continue;
                 }
@@ -145,12 +150,14 @@ impl Rung {
             };
             // One that is handed over leaves its place to the next one.
             let leaves = pod.handed_over.is_some() && pod.gone_by.is_some() && ending.insert(pod.uid.clone());
-            let is_news = if pod.is_ready() { ready.insert(pod.uid.clone()) } else { leaves };
-            if !pod.is_ready() {
+            let is_news = if pod.is_ready() {
+                ready.insert(pod.uid.clone())
+            } else {
                 ready.remove(&pod.uid);
-            }
+                leaves
+            };
             if is_news {
-                self.add(|rings| (rings.ready, rings.at) = (rings.ready + 1, Some(timer_now())));
+                self.add_ready();
             }
             if pod.crash.is_some() && !self.rings().failed.iter().any(|known| known.uid == pod.uid) {
                 self.add(|rings| {

@@ -1,4 +1,4 @@
-//! SharedLists of pods, which keepers with the same selector share.
+//! Lists of pods, which keepers with the same selector share.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -38,7 +38,7 @@ pub(crate) struct Listing {
 }
 
 impl Listing {
-    /// SharedLists these pods. What the list before has, too, is stored once: otherwise 30 rolling restarts of the same 5,000
+    /// Lists these pods. What the list before has, too, is stored once: otherwise 30 rolling restarts of the same 5,000
     /// pods take three times as much memory.
     pub(crate) async fn make(
         client: &Client,

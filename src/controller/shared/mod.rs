@@ -39,7 +39,7 @@ pub struct Settings {
     pub metrics: Arc<Metrics>,
 }
 
-/// SharedLists of the identities of pods, by label selector, each with its version.
+/// Lists of the identities of pods, by label selector, each with its version.
 type Identities = Requests<String, (), (ResourceVersion, Arc<Snapshot>)>;
 
 pub(crate) struct Shared {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use futures_util::FutureExt;
 use tokio::sync::Notify;
@@ -20,7 +20,7 @@ pub(crate) struct SurgeBell {
     task: Mutex<Option<CancellationToken>>,
     pub(crate) are_left: AtomicBool,
     /// Why the last look could not delete pods, or give them back.
-    pub(crate) refusals: Mutex<BTreeMap<Uid, Error>>,
+    refusals: Mutex<BTreeMap<Uid, Error>>,
 }
 
 impl SurgeBell {
@@ -33,6 +33,11 @@ impl SurgeBell {
             return None;
         }
         Some(task.insert(of.child_token()).clone())
+    }
+
+    /// Returns why the last look could not delete pods, or give them back.
+    pub(crate) fn refusals(&self) -> MutexGuard<'_, BTreeMap<Uid, Error>> {
+        self.refusals.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Ends the task that this stops, unless it has been woken again.

@@ -320,7 +320,7 @@ impl<P> Machine<P> {
 
     /// Returns whether pods are handed over that this restart replaces.
     pub(crate) fn waits_for_surge(&self) -> bool {
-        !self.standing().handed_over.is_empty()
+        self.pods.pods().values().any(|pod| self.is_leaving(pod))
     }
 
     /// Takes why pods that are handed over were not deleted: the refusal of one is that of the restart.
@@ -328,6 +328,11 @@ impl<P> Machine<P> {
         let is_left =
             |uid: &Uid| self.pods.pods().get(uid).is_some_and(|pod| pod.handed_over.is_some() && pod.is_present());
         self.surge_refusal = refusals.iter().find(|(uid, _)| is_left(uid)).map(|(_, error)| error.clone());
+    }
+
+    /// Whether a pod of the restart is handed over, and not gone yet.
+    fn is_leaving(&self, pod: &Pod) -> bool {
+        pod.handed_over.is_some() && pod.is_present() && self.targets.is_old(pod)
     }
 
     /// How many pods this restart has deleted.

@@ -1,6 +1,6 @@
 //! Carries out what a restart asks for: reads, deletes and writes until it waits.
 
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tracing::{info, warn};
@@ -68,9 +68,7 @@ impl Drive<'_, '_> {
                     let (listing, interest) = list_pods(context, policy, &scope, timer_now()).await?;
                     let before = self.watched.machine.deleted();
                     self.watched.take_list(listing, interest, context);
-                    let refusals = context.shared.surge.refusals.lock().unwrap_or_else(PoisonError::into_inner);
-                    self.watched.machine.surge_refused(&refusals);
-                    drop(refusals);
+                    self.watched.machine.surge_refused(&context.shared.surge.refusals());
                     let shown = self.watched.machine.deleted() - before;
                     context.tally.pods_removed(policy.deletion_policy.into(), shown);
                     continue;

@@ -18,10 +18,7 @@ impl<P> Machine<P> {
     /// Takes the pods of a list that was made at this time and took so long.
     pub(super) fn listed(&mut self, pods: &[Arc<Pod>], at: ServerTime, took: Duration, now: Instant) {
         let is_unanswered = |uid: &Uid| self.attempts.undeleted.get(uid) == Some(&Undeleted::Unanswered);
-        let is_leaving = |pod: &&Arc<Pod>| {
-            let is_held = pod.handed_over.is_some() && pod.is_present();
-            is_held && self.targets.is_old(pod) && !is_unanswered(&pod.uid)
-        };
+        let is_leaving = |pod: &&Arc<Pod>| self.is_leaving(pod) && !is_unanswered(&pod.uid);
         let leaving: Vec<Uid> = self.pods.pods().values().filter(is_leaving).map(|pod| pod.uid.clone()).collect();
         self.pods.list(pods, at, self.needs_dates());
         // After an edit of the selector it may only not be selected any more.
