@@ -984,7 +984,9 @@ impl Ledger {
         let restored = self.restored.iter().copied().rfind(|restored| *restored < at);
         let learnt = start.and_then(|start| start.learnt.get(&life)).copied().max(began).max(restored);
         let its = |list: &&Listed| list.life == life && Some(list.at) > learnt && may_be_its(list.actor);
-        let first = self.received.iter().find(its);
+        // A process that takes a restart up may list pods to know which ones it replaces, before it looks at any.
+        let takes_up = start.is_some_and(|start| start.life != life);
+        let first = self.received.iter().filter(its).nth(usize::from(takes_up));
         let pod = &self.pods[pod];
         // A status has seconds: a pod that was unready within one looks as if it had been ready all the time.
         let ready = pod.ready.periods().map(|(from, _)| from).find(|it| it.second() == ready.second()).unwrap_or(ready);
