@@ -70,7 +70,7 @@ pub async fn run(
     let mut keepers = Keepers::new(client.clone());
     let (mut is_complete, mut watches_changed) = (false, false);
     loop {
-        let list_due = dispatcher.list_due();
+        let relist_due = dispatcher.relist_due();
         tokio::select! {
             biased;
             () = client.stop().cancelled() => break,
@@ -89,8 +89,8 @@ pub async fn run(
                 watches.set(&dispatcher.scopes());
                 watches_changed = false;
             }
-            () = sleep_until(list_due.unwrap_or_else(timer_now).into()), if list_due.is_some() => {
-                dispatcher.list(timer_now()).iter().for_each(|scope| watches.close(scope));
+            () = sleep_until(relist_due.unwrap_or_else(timer_now).into()), if relist_due.is_some() => {
+                dispatcher.relist(timer_now()).iter().for_each(|scope| watches.close(scope));
                 watches.set(&dispatcher.scopes());
             }
         }
@@ -113,7 +113,7 @@ impl Keepers {
                         self.tasks.spawn(surge_task::run(Arc::clone(&shared), stop));
                     }
                 }
-                Instruction::Start(monitor, latest) => self.start(&shared, *monitor, latest),
+                Instruction::Start(who, monitor, latest) => self.start(&shared, who, monitor, latest),
                 Instruction::Notify(uid, latest) => {
                     if let Some(handle) = self.handles.get(&uid) {
                         handle.latest.send_if_modified(|current| {
@@ -133,14 +133,19 @@ impl Keepers {
         }
     }
 
-    fn start(&mut self, shared: &Arc<Shared>, monitor: ConfigMonitor, latest: Latest) {
-        let (name, uid) = (monitor.metadata.name.clone(), monitor.metadata.uid.clone());
+    fn start(
+        &mut self,
+        shared: &Arc<Shared>,
+        (name, uid): (Arc<str>, Uid),
+        monitor: Option<Box<ConfigMonitor>>,
+        latest: Latest,
+    ) {
         let is_namesake = |before: &&Arc<Handle>| {
             before.name == name && before.shared.client.namespace() == shared.client.namespace()
         };
         let before: Vec<Arc<Handle>> = self.ending.iter().filter(is_namesake).cloned().collect();
         let (latest, receiver) = watch::channel(latest);
-        let keeper = Box::new(Keeper::of(Arc::clone(shared), monitor, receiver));
+        let keeper = Box::new(Keeper::of(Arc::clone(shared), (name.clone(), uid.clone()), monitor, receiver));
         if before.is_empty() {
             self.tasks.spawn(keeper.run());
         } else {

@@ -7,7 +7,6 @@
 mod context;
 mod memory;
 mod reconcile;
-mod recount;
 mod requeue;
 mod restarts;
 mod scheduling;
@@ -30,6 +29,7 @@ use crate::controller::clock::timer_now;
 use crate::controller::latest::Latest;
 use crate::controller::limits::Turn;
 use crate::controller::shared::Shared;
+use crate::kube::Uid;
 use crate::kube::backoff::Backoff;
 use crate::kube::error::{Cause, Error};
 use crate::kube::faults::Faults;
@@ -53,12 +53,16 @@ enum Then {
 }
 
 impl Keeper {
-    /// Creates the keeper of a ConfigMonitor that comes from a list or a watch.
-    pub(crate) fn of(shared: Arc<Shared>, monitor: ConfigMonitor, latest: watch::Receiver<Latest>) -> Self {
-        let is_elected = shared.limits.is_elected();
-        let context = Context::new(shared, Arc::clone(&monitor.metadata.name), monitor.metadata.uid.clone());
+    /// Creates the keeper of a ConfigMonitor, as it comes from a list or a watch.
+    pub(crate) fn of(
+        shared: Arc<Shared>,
+        (name, uid): (Arc<str>, Uid),
+        monitor: Option<Box<ConfigMonitor>>,
+        latest: watch::Receiver<Latest>,
+    ) -> Self {
         // A standby's record may be stale once it is elected: the previous leader may have written the status.
-        Self::new(context, if is_elected { Memory::of(monitor) } else { Memory::default() }, latest)
+        let monitor = monitor.filter(|_| shared.limits.is_elected());
+        Self::new(Context::new(shared, name, uid), monitor.map_or_else(Memory::default, |it| Memory::of(*it)), latest)
     }
 
     /// The keeper reads what the memory lacks before it acts.

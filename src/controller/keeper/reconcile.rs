@@ -9,15 +9,14 @@ use tracing::{debug, info};
 
 use super::context::Context;
 use super::memory::Memory;
-use super::recount::Recount;
 use super::requeue::Requeue;
 use super::restarts::{Recheck, Restarts};
 use super::scheduling::{Held, Scheduling};
 use super::step::{Step, quiet_period};
 use crate::controller::clock::timer_now;
 use crate::controller::latest::Latest;
-use crate::kube::ResourceVersion;
 use crate::kube::error::Error;
+use crate::kube::{ResourceVersion, ServerTime};
 use crate::metrics::MonitorState;
 use crate::monitor::decide::{Decision, Finding, Look, Moment, decide, observe, wakes_at};
 use crate::monitor::notice::{self, Notice};
@@ -34,12 +33,11 @@ pub(crate) struct Reconciler {
     pub(crate) context: Context,
     memory: Memory,
     restarts: Restarts,
-    recount: Recount,
 }
 
 impl Reconciler {
     pub(crate) fn new(context: Context, memory: Memory) -> Self {
-        Self { context, memory, restarts: Restarts::default(), recount: Recount::default() }
+        Self { context, memory, restarts: Restarts::default() }
     }
 
     pub(crate) fn generation(&self) -> i64 {
@@ -112,15 +110,15 @@ impl Reconciler {
         let wakes_at = wakes_at(policy, &status, &look, moment());
         let decision = |status: &Status| decide(policy, status, &look, request.as_ref(), moment());
         let notices = self.announce(&status, &look, finding);
-        let counted = self.memory.status().and_then(|status| status.pods);
         let (context, memory) = (&self.context, &mut self.memory);
         let step = Step { context, memory, scheduling, held, policy, status };
-        let mut requeue = act(step, &mut self.restarts, &self.recount, &decision).await;
+        let mut requeue = act(step, &mut self.restarts, &decision).await;
         if let Some(status) = self.memory.status() {
             self.restarts.forget(status);
             if let Ok(Requeue::At(until)) = &mut requeue {
-                let count_at = self.recount.schedule(counted, status.pods, timer_now());
-                *until = until.iter().copied().chain(count_at).chain(wakes_at).min();
+                let recount =
+                    (status.pods == Some(0)).then(|| timer_now() + recount_after(status, client.server_now()));
+                *until = until.iter().copied().chain(recount).chain(wakes_at).min();
             }
         }
         self.context.publish(&notices, &self.memory.uids()).await;
@@ -187,11 +185,16 @@ impl Reconciler {
     }
 }
 
+/// Returns after which time zero pods are counted again: soon after the content has settled, and ever more rarely.
+fn recount_after(status: &Status, now: ServerTime) -> Duration {
+    let settled = status.settled_at.map_or(Duration::ZERO, |at| now.since(at));
+    settled.clamp(Duration::from_secs(10), Duration::from_secs(600))
+}
+
 /// Carries out what is decided about the status.
 async fn act(
     mut step: Step<'_>,
     restarts: &mut Restarts,
-    recount: &Recount,
     decision_about: &impl Fn(&Status) -> Decision,
 ) -> Result<Requeue, Error> {
     let now = timer_now();
@@ -227,7 +230,8 @@ async fn act(
             (Some(Situation::Held { hold, writers }), until.iter().copied().chain([now + HOLD_RECHECK]).min())
         }
     };
-    let counts_from = (situation.is_none() && recount.is_due(step.status.pods, now)).then_some(now);
+    // A chart may create the ConfigMonitor before the pods.
+    let counts_from = (situation.is_none() && step.status.pods.is_none_or(|pods| pods == 0)).then_some(now);
     if counts_from.is_some() && !step.memory.has_recorded(&step.status) {
         // The baseline must not wait for a list, which may take long.
         step.report(None).await?;

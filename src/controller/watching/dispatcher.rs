@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use tracing::{info, warn};
@@ -58,39 +59,32 @@ impl Dispatcher {
     }
 
     pub(crate) fn config_monitors(&self) -> usize {
-        self.by_name.values().map(|state| state.index.len()).sum()
+        let served = self.by_name.iter().filter(|(name, _)| is_selected(&self.selected, name));
+        served.map(|(_, state)| state.index.len()).sum()
     }
 
-    /// Returns what should be watched, or polled. With a selector, ConfigMonitors wait for the namespaces.
+    /// Returns what should be watched, or polled.
     pub(crate) fn scopes(&mut self) -> BTreeSet<Scope> {
-        let are_known = self.selected.as_ref().is_none_or(Selected::are_known);
-        let may_open =
-            |scope: &Scope| are_known || !matches!(scope.target, Target::ConfigMonitors | Target::HandedOver);
         let handed_over = self.namespaces.each().into_iter().filter(|_| self.settings.surges);
         let handed_over = handed_over.map(|namespace| Scope { namespace, target: Target::HandedOver });
-        let always = self.namespaces.scopes().into_iter().chain(handed_over).filter(may_open);
+        let always = self.namespaces.scopes().into_iter().chain(handed_over);
         let mut scopes: BTreeSet<Scope> = always.chain(self.secrets()).collect();
-        for (name, state) in &mut self.by_name {
+        let selected = &self.selected;
+        for (name, state) in self.by_name.iter_mut().filter(|(name, _)| is_selected(selected, name)) {
             let of_pods = state.index.selectors().map(|selector| of_pods(name, selector));
             scopes.extend(of_pods);
         }
         scopes
     }
 
-    /// Returns when something must be listed anew: ConfigMonitors, because a namespace was selected, or pods.
-    pub(crate) fn list_due(&self) -> Option<Instant> {
-        let of_monitors = self.selected.as_ref().and_then(Selected::list_due);
-        of_monitors.into_iter().chain(self.relist_due).min()
+    /// Returns when pods must be listed anew.
+    pub(crate) fn relist_due(&self) -> Option<Instant> {
+        self.relist_due
     }
 
     /// Takes that these watches begin with a list from now on, because that is due.
-    pub(crate) fn list(&mut self, now: Instant) -> Vec<Scope> {
+    pub(crate) fn relist(&mut self, now: Instant) -> Vec<Scope> {
         let mut scopes = Vec::new();
-        for selected in self.selected.iter_mut().filter(|selected| selected.list_due().is_some_and(|due| due <= now)) {
-            selected.list(now);
-            let everywhere = |target| Scope { namespace: None, target };
-            scopes.extend([Target::ConfigMonitors, Target::HandedOver].map(everywhere));
-        }
         for (name, state) in &mut self.by_name {
             scopes.extend(state.index.begin_relists(now).iter().map(|selector| of_pods(name, selector)));
         }
@@ -105,6 +99,7 @@ impl Dispatcher {
                 Some(only) => self.by_name.range(Arc::clone(only)..=Arc::clone(only)),
                 None => self.by_name.range::<Arc<str>, _>(..),
             };
+            let states = states.filter(|(name, _)| is_selected(&self.selected, name));
             let has_some = states.clone().any(|(_, state)| state.index.has_secrets());
             let all = has_some.then(|| Scope { namespace: namespace.clone(), target: Target::All(Kind::Secret) });
             let named = states.flat_map(|(name, state)| state.index.named_secrets().map(move |secret| (name, secret)));
@@ -142,7 +137,6 @@ impl Dispatcher {
     fn route(&mut self, scope: &Scope, update: Update, now: Instant) -> Vec<(Arc<str>, Vec<Instruction>)> {
         match (update, &scope.target) {
             (Update::Monitor(event), _) => {
-                self.selected.iter_mut().for_each(|selected| selected.observe_monitors(&event));
                 let namespace = |monitor: &mut ConfigMonitor| std::mem::take(&mut monitor.metadata.namespace);
                 self.dispatch(scope, event, namespace, Index::handle_monitor)
             }
@@ -157,7 +151,7 @@ impl Dispatcher {
             (Update::Poll, Target::One(source)) => self.in_each(self.within(scope), |index| index.poll(source, now)),
             (Update::Namespace(event), _) => {
                 warn_of_undecodable(scope, &event);
-                self.select(event, now)
+                self.select(event)
             }
             (Update::HandedOver(event), _) => {
                 let namespace = |pod: &mut MetadataOnly| std::mem::take(&mut pod.metadata.namespace);
@@ -183,7 +177,7 @@ impl Dispatcher {
     /// the namespaces that have nothing left.
     fn follow_up(&mut self, scope: &Scope, touched: Vec<(Arc<str>, Vec<Instruction>)>) -> (bool, Vec<Instructions>) {
         let (mut watches_changed, mut instructions, mut is_one_empty) = (false, Vec::new(), false);
-        for (name, changes) in touched {
+        for (name, mut changes) in touched {
             let Some(state) = self.by_name.get_mut(&name) else { continue };
             if scope.target == Target::ConfigMonitors {
                 state.shared.surge.ring_if_any();
@@ -191,40 +185,53 @@ impl Dispatcher {
             watches_changed |= state.index.take_watches_changed();
             self.relist_due = self.relist_due.into_iter().chain(state.index.relist_due()).min();
             is_one_empty |= state.index.len() == 0;
+            if !is_selected(&self.selected, &name) {
+                changes.retain(|change| match change {
+                    Instruction::Stop(_) => true,
+                    Instruction::Start(..) | Instruction::Notify(..) => false,
+                    Instruction::LookAfter => {
+                        state.shared.surge.are_left.store(true, Ordering::Relaxed);
+                        false
+                    }
+                });
+            }
             if !changes.is_empty() {
                 instructions.push(Instructions { shared: Arc::clone(&state.shared), changes });
             }
         }
         if is_one_empty && scope.namespace.is_none() {
-            let is_used = |state: &NamespaceState| state.index.len() > 0 || state.index.has_selectors();
+            let is_used = |state: &NamespaceState| {
+                let has_pods = state.index.has_selectors() || state.shared.surge.are_left.load(Ordering::Relaxed);
+                state.index.len() > 0 || has_pods
+            };
             self.by_name.retain(|_, state| is_used(state) || Arc::strong_count(&state.shared) > 1);
         }
         (watches_changed, instructions)
     }
 
-    /// Stops the keepers of namespaces that have lost their labels.
-    fn select(&mut self, event: Event<MetadataOnly>, now: Instant) -> Vec<(Arc<str>, Vec<Instruction>)> {
+    /// Starts the keepers of namespaces that have the labels now, and stops those of namespaces that have lost them.
+    fn select(&mut self, event: Event<MetadataOnly>) -> Vec<(Arc<str>, Vec<Instruction>)> {
         if let Event::Listed(Ok(namespace)) | Event::Applied(Ok(namespace)) = &event
             && !self.namespaces.include(&namespace.metadata.name)
         {
             return Vec::new();
         }
         let Some(selected) = &mut self.selected else { return Vec::new() };
-        let mut left = selected.observe(event, now);
-        left.retain(|name| self.by_name.contains_key(name));
-        for namespace in &left {
-            info!(%namespace, "namespace no longer selected");
-            self.state(namespace).shared.surge.leave_alone();
+        let changed = selected.observe(event);
+        let mut touched = Vec::new();
+        for name in changed {
+            let Some(NamespaceState { index, shared }) = self.by_name.get_mut(&name) else { continue };
+            let changes = if selected.contain(&name) {
+                let are_left = shared.surge.are_left.load(Ordering::Relaxed);
+                index.start_all().chain(are_left.then_some(Instruction::LookAfter)).collect()
+            } else {
+                info!(namespace = &*name, "namespace no longer selected");
+                shared.surge.leave_alone();
+                index.stop_all()
+            };
+            touched.push((name, changes));
         }
-        self.in_each(left, Index::clear)
-    }
-
-    /// Returns whether the operator works in this namespace, if a watch covers it.
-    fn serves(&self, namespace: &str) -> bool {
-        match &self.selected {
-            Some(selected) => selected.contain(namespace),
-            None => self.namespaces.include(namespace),
-        }
+        touched
     }
 
     /// Passes an event about an object to the index of its namespace, and any other event to each index that the watch
@@ -241,7 +248,7 @@ impl Dispatcher {
         if let Event::Listed(Ok(object)) | Event::Applied(Ok(object)) | Event::Deleted(Ok(object)) = &mut event {
             let name = scope.namespace.clone().unwrap_or_else(|| namespace_of(object).into());
             let is_known = is_new || self.by_name.contains_key(&name);
-            if !is_known || !self.serves(&name) {
+            if !is_known || !self.namespaces.include(&name) {
                 return Vec::new();
             }
             let changes = handle(&mut self.state(&name).index, event);
@@ -285,6 +292,11 @@ impl Dispatcher {
         };
         self.by_name.entry(Arc::clone(name)).or_insert_with(make)
     }
+}
+
+/// Returns whether a namespace that is included has the labels. With a selector, none has before the namespaces are listed.
+fn is_selected(selected: &Option<Selected>, namespace: &str) -> bool {
+    selected.as_ref().is_none_or(|selected| selected.contain(namespace))
 }
 
 /// Returns the watch on the pods of a selector in which sources are discovered.
@@ -388,27 +400,29 @@ mod tests {
     }
 
     #[test]
-    fn the_keepers_of_a_namespace_stop_when_it_is_no_longer_selected() {
+    fn the_keepers_of_a_namespace_run_while_it_is_selected() {
         let selector = Some("served".parse().unwrap());
         let mut dispatcher = dispatcher(Namespaces::All { excluded: Vec::new(), selector });
-        let namespace = || {
-            let (namespace, name) = (String::new(), "x".to_owned());
-            Ok(MetadataOnly { metadata: Metadata { namespace, name, resource_version: "7".into() } })
+        let of_namespaces = |dispatcher: &mut Dispatcher, event: fn(_) -> _, name: &str| {
+            let metadata = Metadata { namespace: String::new(), name: name.to_owned(), resource_version: "7".into() };
+            let event = Update::Namespace(event(Ok(MetadataOnly { metadata })));
+            let changes = dispatcher.update(Target::Namespaces("served".into()), event);
+            let has_secrets = dispatcher.secrets().next().is_some();
+            (changes, has_secrets)
         };
-        let of_namespaces = || Target::Namespaces("served".into());
-        for event in [Event::Reset, Event::Listed(namespace()), Event::Synced] {
-            assert!(dispatcher.update(of_namespaces(), Update::Namespace(event)).is_empty());
+        let of = |uid| Event::Applied(Ok(monitor(if uid == "2" { "y" } else { "x" }, uid, "secret")));
+        for uid in ["1", "2", "3"] {
+            assert!(dispatcher.monitor(of(uid)).is_empty());
         }
-        assert_eq!(dispatcher.monitor(Event::Applied(Ok(monitor("x", "1", "secret")))), ["x start"]);
-        assert!(dispatcher.monitor(Event::Applied(Ok(monitor("y", "2", "secret")))).is_empty());
-        let all = Scope { namespace: None, target: of_namespaces() };
-        let gone = Update::Namespace(Event::Deleted(namespace()));
-        let (secrets_changed, stopped) = dispatcher.handle(&all, gone, Instant::now());
-        assert!(secrets_changed && dispatcher.secrets().next().is_none());
-        assert!(matches!(&stopped[0].changes[..], [Instruction::Stop(_)]), "one keeper");
-        assert!(dispatcher.monitor(Event::Applied(Ok(monitor("x", "1", "secret")))).is_empty());
-        assert!(dispatcher.config_map(Event::Applied(Ok(object("x")))).is_empty());
-        assert_eq!(dispatcher.config_monitors(), 0);
+        assert_eq!((dispatcher.config_monitors(), dispatcher.secrets().count()), (0, 0));
+        let (applied, deleted) = (Event::Applied, Event::Deleted);
+        assert_eq!(of_namespaces(&mut dispatcher, Event::Listed, "x"), (vec!["x start start".to_owned()], true));
+        assert_eq!(of_namespaces(&mut dispatcher, applied, "x"), (Vec::new(), true), "it was known");
+        assert_eq!(dispatcher.monitor(of("1")), ["x notify"]);
+        assert!(dispatcher.monitor(of("2")).is_empty());
+        assert_eq!(of_namespaces(&mut dispatcher, deleted, "x"), (vec!["x stop stop".to_owned()], false));
+        assert!(dispatcher.monitor(of("1")).is_empty());
+        assert_eq!(of_namespaces(&mut dispatcher, applied, "x"), (vec!["x start start".to_owned()], true));
     }
 
     #[test]

@@ -24,7 +24,8 @@ use crate::monitor::status::{discovered, has_baseline};
 /// A change for a keeper.
 #[derive(Debug)]
 pub(crate) enum Instruction {
-    Start(Box<ConfigMonitor>, Latest),
+    /// Start the keeper of the ConfigMonitor of this name, as it was read, if its namespace was selected then.
+    Start((Arc<str>, Uid), Option<Box<ConfigMonitor>>, Latest),
     Notify(Uid, Latest),
     Stop(Uid),
     /// Look after the pods of the namespace that are handed over.
@@ -51,6 +52,7 @@ pub(crate) struct Index {
 
 #[derive(Debug)]
 struct KnownMonitor {
+    name: Arc<str>,
     /// Those that the spec names come first.
     sources: Box<[SourceName]>,
     named: usize,
@@ -126,11 +128,7 @@ impl Index {
                     return Vec::new();
                 }
                 let Some(latest) = self.latest(&uid) else { return Vec::new() };
-                vec![if is_known {
-                    Instruction::Notify(uid, latest)
-                } else {
-                    Instruction::Start(Box::new(monitor), latest)
-                }]
+                vec![if is_known { Instruction::Notify(uid, latest) } else { start(monitor, latest) }]
             }
             Difference::Deleted(monitor) => self.remove(&monitor.metadata.uid).into_iter().collect(),
             Difference::Complete(gone) => {
@@ -179,15 +177,21 @@ impl Index {
         self.pods.iter_mut().filter_map(|(selector, pods)| is_due(pods).then(|| Arc::clone(selector))).collect()
     }
 
-    /// Forgets everything, and stops all keepers.
-    pub(crate) fn clear(&mut self) -> Vec<Instruction> {
-        let watches_changed = self.watches_changed || self.has_secrets() || !self.pods.is_empty();
-        let mut pods = std::mem::take(&mut self.pods);
-        pods.values_mut().for_each(|pods| pods.monitors.clear());
-        let (excluded, no_secrets) = (Arc::clone(&self.excluded), self.no_secrets.clone());
-        let cleared = Self { watches_changed, pods, ..Self::new(excluded, no_secrets) };
-        let before = std::mem::replace(self, cleared);
-        before.monitors.into_keys().map(Instruction::Stop).collect()
+    /// Starts the keepers of all ConfigMonitors.
+    pub(crate) fn start_all(&mut self) -> impl Iterator<Item = Instruction> {
+        self.watches_changed = true;
+        self.waiting.clear();
+        let start = |(uid, monitor): (&Uid, &KnownMonitor)| {
+            Some(Instruction::Start((Arc::clone(&monitor.name), uid.clone()), None, self.latest(uid)?))
+        };
+        self.monitors.iter().filter_map(start)
+    }
+
+    /// Stops all keepers, and forgets what pods refer to, as nobody watches them.
+    pub(crate) fn stop_all(&mut self) -> Vec<Instruction> {
+        self.watches_changed = true;
+        self.pods.values_mut().for_each(|pods| pods.found = None);
+        self.monitors.keys().cloned().map(Instruction::Stop).collect()
     }
 
     /// Handles an event of the watch on the pods of a selector, or of a poll of them.
@@ -340,6 +344,7 @@ impl Index {
             self.monitors.get(uid).and_then(|before| before.listed.clone())
         };
         let entry = KnownMonitor {
+            name: Arc::clone(&monitor.metadata.name),
             sources: self.monitors.get(uid).map_or_else(Box::default, |before| before.sources.clone()),
             named: count,
             discovering,
@@ -424,7 +429,7 @@ impl Index {
         // A ConfigMonitor that a later list has shown to be deleted has no `latest`.
         waiting
             .filter_map(|monitor| Some((self.latest(&monitor.metadata.uid)?, monitor)))
-            .map(|(latest, monitor)| Instruction::Start(Box::new(monitor), latest))
+            .map(|(latest, monitor)| start(monitor, latest))
             .collect()
     }
 
@@ -494,6 +499,11 @@ impl Index {
         let is_stopped = false;
         Some(Latest { is_stopped, generation, baselined, request, listed, sources, found, awaits_pods, no_secrets })
     }
+}
+
+fn start(monitor: ConfigMonitor, latest: Latest) -> Instruction {
+    let who = (Arc::clone(&monitor.metadata.name), monitor.metadata.uid.clone());
+    Instruction::Start(who, Some(Box::new(monitor)), latest)
 }
 
 impl SelectedPods {

@@ -4,7 +4,6 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use super::scope::{Scope, Target};
 use crate::kube::client::Client;
@@ -12,11 +11,7 @@ use crate::kube::names::{is_dns_label, is_label_key, is_label_value};
 use crate::kube::objects::MetadataOnly;
 use crate::kube::unlisted::{Difference, Unlisted};
 use crate::kube::watch::Event;
-use crate::monitor::ConfigMonitor;
 use crate::monitor::content::Kind;
-
-/// The least time between two lists of ConfigMonitors for new namespaces: each is of the whole cluster, and ends waves.
-const LIST_PAUSE: Duration = Duration::from_secs(10);
 
 /// The namespaces in which an operator works.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -143,14 +138,6 @@ impl Namespaces {
 pub(super) struct Selected {
     names: BTreeSet<Arc<str>>,
     unlisted: Unlisted<Arc<str>>,
-    /// The first list is complete.
-    is_synced: bool,
-    /// ConfigMonitors are being listed.
-    is_listing: bool,
-    /// When a namespace was first selected since this list began. No event shows its ConfigMonitors.
-    behind_since: Option<Instant>,
-    /// When ConfigMonitors were last listed for a namespace.
-    listed: Option<Instant>,
 }
 
 impl Selected {
@@ -158,61 +145,25 @@ impl Selected {
         self.names.contains(namespace)
     }
 
-    /// The first list of namespaces is complete.
-    pub(super) fn are_known(&self) -> bool {
-        self.is_synced
-    }
-
-    /// Returns the namespaces that are no longer selected.
-    pub(super) fn observe(&mut self, event: Event<MetadataOnly>, now: Instant) -> Vec<Arc<str>> {
-        if matches!(event, Event::Synced) && !std::mem::replace(&mut self.is_synced, true) {
-            // No ConfigMonitor was listed before.
-            self.behind_since = Some(now);
-        }
+    /// Returns the namespaces that are selected from now on, or no longer.
+    pub(super) fn observe(&mut self, event: Event<MetadataOnly>) -> Vec<Arc<str>> {
         let name_of = |namespace: &MetadataOnly| namespace.metadata.name.as_str().into();
         let left: BTreeSet<Arc<str>> = match self.unlisted.observe(event, || self.names.clone(), name_of) {
             Difference::Exists(namespace) => {
-                if self.names.insert(name_of(&namespace)) {
-                    self.behind_since.get_or_insert(now);
-                }
-                return Vec::new();
+                let name = name_of(&namespace);
+                return if self.names.insert(Arc::clone(&name)) { vec![name] } else { Vec::new() };
             }
             Difference::Deleted(namespace) => [name_of(&namespace)].into(),
             Difference::Complete(gone) => gone,
-            Difference::Nothing => return Vec::new(),
+            Difference::Nothing => BTreeSet::new(),
         };
         left.into_iter().filter(|name| self.names.remove(name)).collect()
-    }
-
-    pub(super) fn observe_monitors(&mut self, event: &Event<ConfigMonitor>) {
-        match event {
-            // A watch that is refused begins anew with a list.
-            Event::Reset | Event::Refused(_) => self.is_listing = true,
-            Event::Synced => self.is_listing = false,
-            Event::Listed(_) | Event::Applied(_) | Event::Deleted(_) | Event::Recovered => {}
-        }
-    }
-
-    /// Returns when ConfigMonitors must be listed for namespaces that are new here. One list ends before the next, and
-    /// they are `LIST_PAUSE` apart, however often labels change.
-    pub(super) fn list_due(&self) -> Option<Instant> {
-        let since = self.behind_since.filter(|_| self.is_synced && !self.is_listing)?;
-        Some(self.listed.map_or(since, |listed| since.max(listed + LIST_PAUSE)))
-    }
-
-    /// Takes that ConfigMonitors are listed from now on.
-    pub(super) fn list(&mut self, now: Instant) {
-        (self.is_listing, self.behind_since, self.listed) = (true, None, Some(now));
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
-    use crate::kube::error::Cause;
-    use crate::kube::{Action, NAMESPACES};
 
     #[test]
     fn namespaces_are_left_out_by_name_or_by_their_beginning() {
@@ -246,42 +197,5 @@ mod tests {
         for wrong in ["", "a,", "a==b", "a in (b)", "=b", "!", "a!", "!a=b", "a=b=c", "a b", "A/b/c"] {
             assert!(wrong.parse::<NamespaceSelector>().is_err(), "{wrong}");
         }
-    }
-
-    #[test]
-    fn config_monitors_are_listed_anew_for_a_new_namespace_one_list_after_the_other_with_pauses() {
-        let mut selected = Selected::default();
-        let namespace = |name: &str| {
-            let metadata = json!({ "name": name, "uid": name, "resourceVersion": "1" });
-            Ok(serde_json::from_value(json!({ "metadata": metadata })).unwrap())
-        };
-        let start = Instant::now();
-        let at = |seconds| start + Duration::from_secs(seconds);
-        selected.observe(Event::Reset, at(0));
-        selected.observe(Event::Listed(namespace("a")), at(0));
-        assert_eq!(selected.list_due(), None, "there may be more namespaces");
-        selected.observe(Event::Synced, at(1));
-        assert_eq!(selected.list_due(), Some(at(1)));
-        selected.list(at(1));
-        selected.observe(Event::Applied(namespace("b")), at(2));
-        assert_eq!(selected.list_due(), None, "a list is under way");
-        selected.observe_monitors(&Event::Reset);
-        assert_eq!(selected.list_due(), None);
-        selected.observe_monitors(&Event::Synced);
-        assert_eq!(selected.list_due(), Some(at(11)));
-        selected.list(at(11));
-        selected.observe_monitors(&Event::Synced);
-        assert_eq!(selected.list_due(), None, "nothing is new");
-        selected.observe(Event::Applied(namespace("b")), at(12));
-        assert_eq!(selected.list_due(), None, "it was known");
-        assert_eq!(selected.observe(Event::Deleted(namespace("b")), at(13)), ["b".into()]);
-        assert!(selected.contain("a") && !selected.contain("b"));
-        selected.observe(Event::Applied(namespace("c")), at(40));
-        assert_eq!(selected.list_due(), Some(at(40)));
-        let cause = Cause::Forbidden("no".to_owned());
-        selected.observe_monitors(&Event::Refused(Action::new("list", NAMESPACES).failed(cause)));
-        assert_eq!(selected.list_due(), None, "the watch lists by itself");
-        selected.observe(Event::Reset, at(50));
-        assert_eq!(selected.observe(Event::Synced, at(50)), ["a".into(), "c".into()]);
     }
 }

@@ -59,7 +59,7 @@ fn bells(latest: &Latest) -> String {
 /// The changes as text.
 fn words(changes: Vec<Instruction>) -> Vec<String> {
     let word = |change| match change {
-        Instruction::Start(monitor, latest) => format!("start {}, {}", monitor.metadata.name, bells(&latest)),
+        Instruction::Start((name, _), _, latest) => format!("start {name}, {}", bells(&latest)),
         Instruction::Notify(uid, latest) => {
             format!("notify {} of generation {}, {}", uid.as_str(), latest.generation, bells(&latest))
         }
