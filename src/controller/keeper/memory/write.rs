@@ -7,7 +7,7 @@ use crate::kube::error::{Cause, Error};
 use crate::monitor::CONFIG_MONITORS;
 use crate::monitor::report::{NOT_STORED, report};
 use crate::monitor::situation::Situation;
-use crate::monitor::status::{Outcome, Status};
+use crate::monitor::status::Status;
 
 impl Memory {
     /// Writes the intent to delete pods, which were listed before. If the spec has been edited, the write conflicts.
@@ -53,20 +53,12 @@ impl Memory {
         let mut unstored = None;
         // An annotation that changes all the time costs one write for each look: edits during a look collapse.
         if status != record.status {
-            let (ended, skipped) = (status.ended_since(&record.status).cloned(), status.skipped);
-            let written = record.replace_status(context, status).await.inspect_err(|error| {
-                if matches!(error.cause, Cause::Conflict(_)) {
-                    context.shared.settings.metrics.status_conflict();
-                }
-            })?;
-            let (stored, before, is_stored) = written;
+            let ended = status.ended_since(&record.status).cloned();
+            let (stored, before, is_stored) = record.replace_status(context, status).await?;
             record = stored;
             unstored = Some(before).filter(|_| !is_stored);
             if let Some(ended) = ended {
                 context.tally.restart_over(ended.result.into(), ended.completed_at.since(ended.started_at));
-                if ended.result == Outcome::Completed {
-                    context.tally.pods_skipped(skipped);
-                }
             }
         }
         context.publish(notice.as_slice(), &self.uids()).await;

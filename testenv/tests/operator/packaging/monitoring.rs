@@ -31,7 +31,7 @@ pub(super) fn names_of_metrics(text: &str) -> Vec<&str> {
     names.map(|name| ["_bucket", "_sum", "_count"].iter().fold(name, |name, end| name.trim_end_matches(end))).collect()
 }
 
-/// Returns whether the operator has a metric of this name. A test of `src/metrics` compares the page with the code.
+/// Returns whether the operator has a metric of this name. A test of `src/metrics.rs` compares the page with the code.
 pub(super) fn is_known(name: &str) -> bool {
     fs::read_to_string(project("docs/operations.md")).unwrap().contains(&format!("\n| `{name}` |"))
 }

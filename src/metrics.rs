@@ -3,9 +3,6 @@
 //! Labels are bounded: no label names a pod. They name the ConfigMonitors that need a person, up to `MOST_NAMED`, and the one
 //! with the oldest pending change.
 
-#[cfg(target_os = "linux")]
-mod process;
-
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -59,12 +56,10 @@ pub struct Metrics {
     restarts: Family<[Label; 1], Counter>,
     pods_removed: Family<[Label; 1], Counter>,
     evictions_refused: Counter,
-    pods_skipped: Counter,
     first_deletion: Histogram,
     restart_duration: Histogram,
     handed_over: Gauge,
     oldest_handed_over: Family<Who, Gauge>,
-    status_conflicts: Counter,
     requests: Family<[Label; 3], Counter>,
     request_duration: Family<[Label; 2], Histogram>,
     watch_restarts: Family<[Label; 2], Counter>,
@@ -106,8 +101,6 @@ impl Default for Metrics {
     /// Counts nothing yet.
     fn default() -> Self {
         let mut registry = Registry::default();
-        #[cfg(target_os = "linux")]
-        registry.register_collector(Box::new(process::ProcessCollector));
         let r = &mut registry;
         // The registry appends a full stop to each help, and `_total` to the name of each counter.
         let build: Family<[Label; 1], Gauge> = new(r, "configmonitor_build_info", "Version of the operator");
@@ -152,11 +145,6 @@ impl Default for Metrics {
                 "configmonitor_evictions_refused",
                 "Evictions that a PodDisruptionBudget refused",
             ),
-            pods_skipped: new(
-                r,
-                "configmonitor_pods_skipped",
-                "Selected pods that finished restarts left alone, such as pods without a controller",
-            ),
             first_deletion: add(
                 r,
                 "configmonitor_first_deletion_delay_seconds",
@@ -174,11 +162,6 @@ impl Default for Metrics {
                 r,
                 "configmonitor_oldest_handed_over_timestamp_seconds",
                 "Time since which the first of these pods has been handed over",
-            ),
-            status_conflicts: new(
-                r,
-                "configmonitor_status_conflicts",
-                "Updates of a status that failed with a conflict",
             ),
             requests: new(
                 r,
@@ -284,10 +267,6 @@ impl Metrics {
     pub(crate) fn set_leader(&self, is_leader: bool) {
         self.is_leader.set(is_leader.into());
     }
-
-    pub(crate) fn status_conflict(&self) {
-        self.status_conflicts.inc();
-    }
 }
 
 impl Meter for Metrics {
@@ -339,11 +318,6 @@ impl Tally {
 
     pub(crate) fn eviction_refused(&self) {
         self.metrics.evictions_refused.inc();
-    }
-
-    /// Counts the pods that a finished restart left alone.
-    pub(crate) fn pods_skipped(&self, pods: usize) {
-        self.metrics.pods_skipped.inc_by(pods as u64);
     }
 }
 
@@ -473,9 +447,7 @@ mod tests {
         one.first_deletion(Duration::from_secs(3));
         one.pods_removed("Evict", 1);
         one.eviction_refused();
-        one.pods_skipped(2);
         one.restart_over("Completed", Duration::from_secs(70));
-        metrics.status_conflict();
         let text = metrics.text(true).replace("{}", "");
         for line in [
             "configmonitor_restarts_total{outcome=\"Completed\"} 1",
@@ -483,12 +455,10 @@ mod tests {
             "configmonitor_pods_removed_total{method=\"Delete\"} 0",
             "configmonitor_pods_removed_total{method=\"Evict\"} 1",
             "configmonitor_evictions_refused_total 1",
-            "configmonitor_pods_skipped_total 2",
             "configmonitor_first_deletion_delay_seconds_sum 3.0",
             "configmonitor_first_deletion_delay_seconds_count 1",
             "configmonitor_restart_duration_seconds_sum 70.0",
             "configmonitor_restart_duration_seconds_count 1",
-            "configmonitor_status_conflicts_total 1",
         ] {
             assert!(text.lines().any(|other| other == line), "no {line} in {text}");
         }
@@ -561,10 +531,8 @@ mod tests {
             let name = if kind == "counter" { format!("{name}_total") } else { name.to_owned() };
             rows.push(format!("| `{name}` | {kind} | {} | {help} |", labels.join(", ")));
         }
-        let docs = include_str!("../../docs/operations.md");
-        let is_of_the_operator =
-            |line: &&str| ["| `configmonitor_", "| `process_"].iter().any(|is| line.starts_with(is));
-        let table: Vec<&str> = docs.lines().filter(is_of_the_operator).collect();
+        let docs = include_str!("../docs/operations.md");
+        let table: Vec<&str> = docs.lines().filter(|line| line.starts_with("| `configmonitor_")).collect();
         assert_eq!(table, rows, "{}", rows.join("\n"));
     }
 }
