@@ -70,9 +70,6 @@ pub struct DataObject {
     /// The type of a Secret.
     #[serde(default)]
     pub r#type: Option<String>,
-    /// Whether the object is immutable. Kubelets do not watch immutable objects.
-    #[serde(default)]
-    pub immutable: bool,
 }
 
 /// The metadata of an object with content.

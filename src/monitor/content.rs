@@ -146,11 +146,7 @@ mod tests {
 
     fn hash_under(keys: Option<&BTreeSet<String>>, data: Option<Pairs>, binary_data: Option<Pairs>) -> ContentHash {
         let metadata = serde_json::from_str(r#"{"name":"a","uid":"u","resourceVersion":"1"}"#).expect("metadata");
-        ContentHash::of(
-            Kind::ConfigMap,
-            &DataObject { metadata, data, binary_data, r#type: None, immutable: false },
-            keys,
-        )
+        ContentHash::of(Kind::ConfigMap, &DataObject { metadata, data, binary_data, r#type: None }, keys)
     }
 
     fn pairs(pairs: &[(&str, &str)]) -> Option<Pairs> {
@@ -185,7 +181,7 @@ mod tests {
             let metadata = format!(r#"{{"name":"a","uid":"{uid}","resourceVersion":"1"}}"#);
             let data = pairs(&[("key", value)]);
             let metadata = serde_json::from_str(&metadata).expect("metadata");
-            DataObject { metadata, data, binary_data: None, r#type: None, immutable: false }
+            DataObject { metadata, data, binary_data: None, r#type: None }
         };
         let hash = |uid, value| ContentHash::of(Kind::Secret, &secret(uid, value), None);
         assert_eq!(hash("u", "dmFsdWU="), hash("u", "dmFsdWU="));

@@ -9,7 +9,7 @@ use super::CONFIG_MONITORS;
 use super::restart::targets::Skipped;
 use super::source::SourceName;
 use super::status::{Begun, Why};
-use super::words::{count, quoted, skipped_pods};
+use super::words::{count, skipped_pods};
 use crate::kube::objects::Owner;
 use crate::kube::{EVENTS, Resource, ServerTime, Uid, cut};
 
@@ -70,17 +70,6 @@ pub(crate) fn completed(
         note += &format!("; still terminating, and not waited for: {}", count(terminating));
     }
     Notice { warning: false, line: "restart over", reason: "RestartCompleted", note, sources }
-}
-
-/// Returns the notice that an object with other content has taken the place of an immutable one.
-pub(crate) fn immutable_replaced(source: SourceName) -> Notice {
-    let note = format!(
-        "{} was immutable, and was deleted and created again: a kubelet may serve the old content while a pod on its node \
-         refers to it; give each version a name of its own, or do not make it immutable",
-        quoted(&source)
-    );
-    let reason = "ImmutableSourceReplaced";
-    Notice { warning: true, line: "immutable source replaced", reason, note, sources: vec![source] }
 }
 
 /// Returns the notice that the API server refused a request, or the operator a status.

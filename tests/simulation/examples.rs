@@ -4,7 +4,7 @@
 use crate::exceptions::Exception;
 use crate::player::{Played, play};
 use crate::story::Move::{
-    self, Crash, DeleteConfigMap, Edit as EditContent, EditLabels, EditSecondKey, Freeze, KillPod, LoseReadiness,
+    self, Crash, DeleteConfigMap, Edit as EditContent, EditLabels, EditSecondKey, KillPod, LoseReadiness,
     NewPodsStayUnready, Relabel, Request, Scale, Spec, Start, Stop, Until, Wait, Watch,
 };
 use crate::story::{AT_ONCE, Edit, PodCount, Pods, Story, Windows};
@@ -189,15 +189,6 @@ fn config_maps_whose_quiet_periods_overlap_restart_the_same_pods_once() {
     let moves = [&[Spec(1, Edit::Source(OTHER)), Wait(200)][..], &edits].concat();
     let played = play_well(&Story { monitors: vec![(3, AT_ONCE); 2], ..story(&moves) });
     assert_eq!(played.ledger.deletions.len(), 5, "each pod is deleted once");
-}
-
-/// Kubelets do not watch an immutable ConfigMap, so a user must be informed.
-#[test]
-fn the_replacement_of_an_immutable_config_map_is_reported_once() {
-    let moves = [Freeze(SETTINGS), Wait(200), EditContent(SETTINGS, 'b'), Wait(5000), EditLabels(SETTINGS), Wait(5000)];
-    let played = play_well(&story(&moves));
-    let reasons = played.ledger.books[0].events.iter().map(|event| &event.reason);
-    assert_eq!(reasons.filter(|reason| *reason == "ImmutableSourceReplaced").count(), 1);
 }
 
 /// A heartbeat in an annotation, as of a leader election, would else be a write each time.

@@ -248,19 +248,9 @@ fn stalled_means_no_progress_for_the_progress_deadline(ledger: &Ledger, book: &B
     Ok(())
 }
 
-/// One Event is about a reading and does not wait for a write.
 fn each_event_is_emitted_once(ledger: &Ledger, book: &Book) -> Result<(), String> {
-    let replaced = |event: &Event| {
-        let is_it = |reading: &&Reading| reading.replaces_immutable && reading.first_at() < event.at;
-        book.readings.iter().filter(is_it).filter(|_| event.reason == "ImmutableSourceReplaced").count()
-    };
-    // The keeper of a deleted ConfigMonitor does not tell what it reads.
-    // Of what is discovered, nobody knows which answers make a reading.
-    let discovers = book.writes.iter().any(|write| write.spec.discover.is_some());
-    let is_known = ledger.forgetful.is_empty() && book.end.is_some() && !discovers;
-    let is_sure = |event: &&Event| event.reason != "ImmutableSourceReplaced" || is_known;
-    let events: Vec<&Event> = book.events.iter().filter(is_sure).collect();
-    reported::each_event_is_emitted_once(&book.account(ledger.skew), &events, replaced)
+    let events: Vec<&Event> = book.events.iter().collect();
+    reported::each_event_is_emitted_once(&book.account(ledger.skew), &events)
 }
 
 /// Rule 4. The intent is in the status before the first pod is deleted.

@@ -19,7 +19,7 @@ use crate::kube::error::Error;
 use crate::kube::{ResourceVersion, ServerTime};
 use crate::metrics::MonitorState;
 use crate::monitor::decide::{Decision, Finding, Look, Moment, decide, observe, wakes_at};
-use crate::monitor::notice::{self, Notice};
+use crate::monitor::notice;
 use crate::monitor::reason::{Holds, Reason};
 use crate::monitor::situation::Situation;
 use crate::monitor::spec::Policy;
@@ -109,7 +109,7 @@ impl Reconciler {
         let (status, finding) = observe(policy, status, &look, request.as_ref(), moment());
         let wakes_at = wakes_at(policy, &status, &look, moment());
         let decision = |status: &Status| decide(policy, status, &look, request.as_ref(), moment());
-        let notices = self.announce(&status, &look, finding);
+        self.announce(&status, &look, finding);
         let (context, memory) = (&self.context, &mut self.memory);
         let step = Step { context, memory, scheduling, held, policy, status };
         let mut requeue = act(step, &mut self.restarts, &decision).await;
@@ -121,7 +121,6 @@ impl Reconciler {
                 *until = until.iter().copied().chain(recount).chain(wakes_at).min();
             }
         }
-        self.context.publish(&notices, &self.memory.uids()).await;
         requeue
     }
 
@@ -156,23 +155,23 @@ impl Reconciler {
         self.context.publish(&[notice::refused(text)], &self.memory.uids()).await;
     }
 
-    /// Logs a finding once, and returns the notices about it.
-    fn announce(&mut self, status: &Status, look: &Look, finding: Finding) -> Vec<Notice> {
+    /// Logs a finding once.
+    fn announce(&mut self, status: &Status, look: &Look, finding: Finding) {
         let line = match finding {
-            Finding::Unchanged => return Vec::new(),
+            Finding::Unchanged => return,
             Finding::Baseline => "baseline recorded",
             Finding::Changed if status.why() == Why::Reverted => "modification reverted",
             Finding::Changed => "modification detected",
         };
-        let Some(replaced) = self.memory.announce() else { return Vec::new() };
+        if !self.memory.announce() {
+            return;
+        }
         let changed = status.changed();
         let version = match &changed[..] {
             [only] => status.source(only).and_then(|known| known.resource_version.as_ref()),
             _ => look.newest().and_then(|content| content.version.as_ref()),
         };
         info!(source = words::named(status, &changed), version = version.map(ResourceVersion::as_str), "{line}");
-        let replaced = replaced.into_iter().filter(|name| finding == Finding::Changed && changed.contains(name));
-        replaced.map(notice::immutable_replaced).collect()
     }
 
     pub(crate) fn listens_to_pods(&self) -> bool {

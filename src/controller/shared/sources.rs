@@ -39,7 +39,6 @@ pub(crate) struct Fetched {
 pub(crate) struct FetchedObject {
     pub(crate) uid: Uid,
     pub(crate) version: ResourceVersion,
-    pub(crate) is_immutable: bool,
     /// Whether it is the token of a service account, which the API server writes.
     pub(crate) is_token: bool,
     pub(crate) hash: ContentHash,
@@ -64,13 +63,12 @@ pub(crate) async fn fetch(client: &Client, source: &SourceName, part: &KeySets) 
 
 impl FetchedObject {
     fn of(object: &DataObject, name: &SourceName, KeySets { keys, recorded }: &KeySets) -> Self {
-        let DataObject { metadata, immutable, .. } = object;
+        let DataObject { metadata, .. } = object;
         let hash = |keys: &Keys| ContentHash::of(name.kind, object, keys.as_ref());
         let missing = keys.as_ref().and_then(|keys| report::missing_keys(name, object, keys));
         Self {
             uid: metadata.uid.clone(),
             version: metadata.resource_version.clone(),
-            is_immutable: *immutable,
             is_token: object.is_token(),
             hash: hash(keys),
             recorded: recorded.as_ref().map(hash),

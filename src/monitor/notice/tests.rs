@@ -38,7 +38,7 @@ fn the_reference_has_each_event_with_its_type_and_where_it_is_emitted() {
     let mut notices = vec![started(1, "s", Why::Changed, 1)];
     notices.extend(super::skipped("s", &skipped));
     notices.push(completed("s", Why::Changed, vec![source.clone()], &begun(), 0, server(200)));
-    notices.extend([immutable_replaced(source.clone()), refused("no")]);
+    notices.push(refused("no"));
     let row = |Notice { reason, warning, sources, .. }: &Notice| {
         let r#type = if *warning { "Warning" } else { "Normal" };
         [code(reason), r#type.to_owned(), if sources.is_empty() { "" } else { "yes" }.to_owned()]
@@ -79,13 +79,6 @@ fn the_end_of_a_restart_is_reported_at_the_config_map_too() {
     assert!(shared.note.ends_with(expected), "{}", shared.note);
     let over = ends(begun(), 2);
     assert!(over.note.ends_with("; still terminating, and not waited for: 2 pods"), "{}", over.note);
-}
-
-/// Whoever edits the ConfigMap should see it there.
-#[test]
-fn that_an_immutable_config_map_was_replaced_is_a_warning_at_the_config_map_too() {
-    let reported = immutable_replaced(SOURCES[0].clone());
-    assert!(reported.warning && reported.sources == *SOURCES && reported.note.contains("settings"), "{reported:?}");
 }
 
 #[test]

@@ -25,11 +25,7 @@ pub fn a_config_monitor_begins_with_a_baseline(account: &Account<'_>) -> Result<
 
 /// Each Event has a reason of its own: a write before it, or one of the reasons that `others` counts up to it. An Event
 /// may be missing, because a failed request is not repeated.
-pub fn each_event_is_emitted_once(
-    account: &Account<'_>,
-    events: &[&Event],
-    others: impl Fn(&Event) -> usize,
-) -> Result<(), String> {
+pub fn each_event_is_emitted_once(account: &Account<'_>, events: &[&Event]) -> Result<(), String> {
     for (number, event) in events.iter().enumerate() {
         let reason = &*event.reason;
         let is_reason: Box<dyn Fn(&Write) -> bool> = match reason {
@@ -48,7 +44,7 @@ pub fn each_event_is_emitted_once(
         };
         let recent = event.at.ms.saturating_sub(LATE.as_millis().try_into().unwrap_or(u64::MAX));
         for (count, reasons) in [(emitted(0), reasons(0)), (emitted(event.at.ms), reasons(recent))] {
-            if count > reasons + others(event) {
+            if count > reasons {
                 return Err(format!("number {count} of {event:?}, with {reasons} reasons"));
             }
         }

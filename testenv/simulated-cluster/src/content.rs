@@ -259,8 +259,7 @@ pub fn hash(content: Content) -> String {
         let Data::There(values, key) = its else { return ABSENT.to_owned() };
         let metadata = metadata(CONFIG_MAPS[1], 1, key.unwrap_or_default());
         let metadata = serde_json::from_str(&metadata).unwrap();
-        let object =
-            DataObject { metadata, data: Some(data(values)), binary_data: None, r#type: None, immutable: false };
+        let object = DataObject { metadata, data: Some(data(values)), binary_data: None, r#type: None };
         let kind = if key.is_some() { Kind::Secret } else { Kind::ConfigMap };
         ContentHash::of(kind, &object, None).to_string()
     });

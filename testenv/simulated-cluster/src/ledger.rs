@@ -93,8 +93,6 @@ pub struct Reading {
     pub may_be_first: bool,
     /// When the process wrote a status about this reading, or needed no write. Any other reading does not count.
     pub recorded: Option<Moment>,
-    /// Whether the ConfigMap replaces an immutable one that this process had read.
-    pub replaces_immutable: bool,
     /// Whether a restore since then went back to a time before the reading was written down.
     is_undone: bool,
 }
@@ -222,10 +220,6 @@ struct View {
     fresh: Vec<&'static str>,
     /// The version of the source that the process read last: that of each ConfigMap.
     last: Option<String>,
-    /// The ConfigMaps that were immutable when the process last read them, by UID.
-    immutable: BTreeMap<&'static str, u64>,
-    /// Whether another ConfigMap has replaced one of these since the process last knew all of the source.
-    replaced: bool,
     read: Option<Moment>,
     changed: Option<Changed>,
     /// Which keys of a ConfigMap counted by the spec, and whether the spec said that it may be missing, when each task last
@@ -1177,15 +1171,6 @@ impl Book {
         };
         view.known.retain(|config_map, _| is_kept(config_map));
         view.fresh.retain(|config_map| is_kept(config_map));
-        view.replaced |= stored.is_some_and(|Stored { uid, immutable, .. }| {
-            let before = view.immutable.get(config_map).copied();
-            // After a restore the object may be mutable again, as another keeper reads.
-            if own || before != Some(uid) {
-                view.immutable.remove(config_map);
-                view.immutable.extend(immutable.then_some((config_map, uid)));
-            }
-            before.is_some_and(|before| before != uid)
-        });
         if !view.known.contains_key(config_map) {
             view.fresh.push(config_map);
         }
@@ -1255,9 +1240,8 @@ impl Book {
         let is_same = |finding: &&Finding| finding.stored.map(|its| its.version) == stored.map(|its| its.version);
         let same = view.known[config_map].iter().rev().take_while(is_same);
         let by = same.map(|finding| (finding.actor, finding.at)).collect();
-        let replaces_immutable = std::mem::take(&mut view.replaced);
         let reading = Reading::new(at, life, (source, content), version, by);
-        self.insert(Reading { first: first_of, may_be_first, recorded, replaces_immutable, ..reading });
+        self.insert(Reading { first: first_of, may_be_first, recorded, ..reading });
     }
 
     /// Inserts a reading by its time: an answer may have taken longer than a later one.
@@ -1532,7 +1516,6 @@ impl Reading {
             first: Vec::new(),
             may_be_first: false,
             recorded: None,
-            replaces_immutable: false,
             is_undone: false,
         }
     }

@@ -254,18 +254,11 @@ impl Memory {
         self.status().is_some_and(|stored| stored.has_recorded(status))
     }
 
-    /// Marks what was read as announced. Returns `None` if it was announced before, otherwise the sources that replace an
-    /// immutable object.
-    pub(crate) fn announce(&mut self) -> Option<Vec<SourceName>> {
-        let mut replaced: Option<Vec<SourceName>> = None;
-        for reading in self.readings.iter_mut().filter(|reading| !reading.is_announced) {
-            reading.is_announced = true;
-            let replaced = replaced.get_or_insert_default();
-            if reading.replaces_immutable {
-                replaced.push(reading.source.name.clone());
-            }
-        }
-        replaced
+    /// Marks what was read as announced. Returns whether some of it was not.
+    pub(crate) fn announce(&mut self) -> bool {
+        let is_news = self.readings.iter().any(|reading| !reading.is_announced);
+        self.readings.iter_mut().for_each(|reading| reading.is_announced = true);
+        is_news
     }
 
     pub(crate) fn read_at(&self) -> Option<Instant> {

@@ -28,10 +28,6 @@ pub(super) struct Reading {
     pub(super) read_at: Instant,
     /// A log line has reported this reading.
     pub(super) is_announced: bool,
-    /// The object replaces an immutable one, which kubelets do not watch.
-    pub(super) replaces_immutable: bool,
-    /// The UID of the object if it is immutable. Kept when the object is deleted, to recognize its replacement.
-    immutable: Option<Uid>,
 }
 
 impl Reading {
@@ -48,12 +44,6 @@ impl Reading {
         let Fetched { object, at, came } = fetched;
         let object = object.as_deref();
         let uid = object.map(|found| found.uid.clone());
-        let was_immutable = before.as_ref().and_then(|before| before.immutable.clone());
-        let immutable = match object {
-            Some(found) => found.is_immutable.then(|| found.uid.clone()),
-            None => was_immutable.clone(),
-        };
-        let replaces_immutable = was_immutable.zip(uid.as_ref()).is_some_and(|(before, uid)| before != *uid);
         let (hash, of_recorded) = match object {
             // Nobody means the changes of a token who does not name it.
             Some(found) if !found.is_token || source.origin == Origin::Named => {
@@ -88,7 +78,7 @@ impl Reading {
         let bell = bell.filter(|_| uid.is_some());
         let named = object.filter(|_| source.origin == Origin::Named);
         let (source, missing_keys) = (source.clone(), named.and_then(|found| found.missing_keys.clone()));
-        Self { source, content, missing_keys, writer, uid, bell, read_at, is_announced, replaces_immutable, immutable }
+        Self { source, content, missing_keys, writer, uid, bell, read_at, is_announced }
     }
 
     /// Returns whether the content can be compared with what the status has recorded under these keys, if they are others.

@@ -88,9 +88,7 @@ pub(super) fn check_accounts(timeline: &Timeline) -> Verdict {
         // Times in a status are whole seconds.
         let account =
             Account { writes: writes.iter().collect(), requests: &monitor.requests, wiped: &[], skew: A_SECOND };
-        // Nobody knows when the operator has read that a Secret or ConfigMap was replaced.
-        let replaced = |event: &Event| if event.reason == "ImmutableSourceReplaced" { events.len() } else { 0 };
-        let too_many = reported::each_event_is_emitted_once(&account, &events, replaced).err();
+        let too_many = reported::each_event_is_emitted_once(&account, &events).err();
         let broken = account.broken().chain(too_many);
         verdict.violations.extend(broken.map(|what| format!("{what}: ConfigMonitor {}", monitor.name)));
     }
