@@ -34,7 +34,7 @@ const OPERATOR: &str = "configmonitor-operator";
 /// A leader renews its Lease every two seconds. Its clock may be another one than the API server's.
 const EXPIRED_AFTER: Duration = Duration::from_secs(60);
 
-/// Ten restarts within this time are a loop that the operator's guard does not see.
+/// Ten restarts within this time are a loop, which may be too slow for the operator's guard.
 const A_LOOP: Duration = Duration::from_secs(45 * 60);
 
 /// What was found about an object.

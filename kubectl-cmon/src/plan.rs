@@ -212,7 +212,7 @@ fn without_gates(premise: &Premise) -> Premise {
     remove(spec, &["suspend", "windows", "minIntervalSeconds"]);
     spec["quietPeriodSeconds"] = json!(0);
     for source in free.monitor["status"]["sources"].as_array_mut().into_iter().flatten() {
-        remove(source, &["restartBackOffSeconds", "restarts"]);
+        remove(source, &["restarts"]);
     }
     free
 }

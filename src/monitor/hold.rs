@@ -12,14 +12,12 @@ use super::status::{SourceStatus, Status};
 use super::window::open_since;
 use crate::kube::ServerTime;
 
-/// The number of restarts for changes within `FORGOTTEN_AFTER` that make a loop if one more follows.
+/// The number of restarts for changes of a source after which one more makes a loop.
 const LOOP: usize = 5;
-/// How long without a change until earlier restarts are forgotten.
+/// Restarts that began longer before a change do not count for it.
 const FORGOTTEN_AFTER: Duration = Duration::from_secs(600);
-/// The wait of the first restart of a loop, in seconds. Each following restart waits twice as long.
-const FIRST_BACK_OFF: u32 = 30;
-/// The longest wait, in seconds.
-const MAX_BACK_OFF: u32 = 900;
+/// How long a restart waits in a loop. With this, never more than six begin within `FORGOTTEN_AFTER`.
+const BACK_OFF: Duration = Duration::from_secs(300);
 
 /// Why a pending restart may not begin yet.
 #[derive(Clone, Debug, PartialEq)]
@@ -78,49 +76,22 @@ fn counted_since(known: &SourceStatus) -> Option<ServerTime> {
     is_new.then(|| known.changes.first().map_or(last.observed_at, |first| first.observed_at))
 }
 
-/// Returns until when the guard against loops holds a change.
+/// Returns until when the guard against loops holds a change: one that follows too many restarts for changes of its source.
 fn held_back_until(known: &SourceStatus) -> Option<ServerTime> {
     let since = counted_since(known)?;
-    let seconds = known.restart_back_off_seconds.filter(|seconds| is_loop(*seconds, &known.restarts, since))?;
-    // Counted from the start alone, an application that writes 5 min after each start would wait only once the wait is
-    // longer. Counted from the change alone, content that supersedes a restart would not wait, as it first changed before
-    // that restart.
-    let last = known.restarts.first()?;
-    Some((*last).max(since).plus(Duration::from_secs(seconds.into())))
+    let (last, first) = (known.restarts.first()?, known.restarts.get(LOOP - 1)?);
+    // Counted from the start alone, a change that comes some minutes later would not wait. Counted from the change alone,
+    // content that supersedes a restart would not wait, as it first changed before that restart.
+    (since.since(*first) < FORGOTTEN_AFTER).then(|| since.max(*last).plus(BACK_OFF))
 }
 
-/// Records for each changed source that a restart begins, and how long the next one must wait, unless somebody has requested
-/// the restart. The status stores that, because a few starts do not show how long a loop has lasted.
-pub(crate) fn record_start(policy: &Policy, status: &mut Status, start: ServerTime) {
+/// Records for each changed source that a restart begins, unless somebody has requested the restart.
+pub(crate) fn record_start(status: &mut Status, start: ServerTime) {
     let is_requested = status.is_requested();
-    for known in &mut status.sources {
-        if !policy.min_interval.is_zero() {
-            known.restart_back_off_seconds = None;
-        }
-        let Some(since) = counted_since(known).filter(|_| !is_requested) else { continue };
-        if policy.min_interval.is_zero() {
-            known.restart_back_off_seconds = match known.restart_back_off_seconds {
-                Some(seconds) if is_loop(seconds, &known.restarts, since) => {
-                    Some(seconds.saturating_mul(2).min(MAX_BACK_OFF))
-                }
-                _ => {
-                    let recent = known.restarts.iter().filter(|at| start.since(**at) < FORGOTTEN_AFTER);
-                    (recent.count() + 1 >= LOOP).then_some(FIRST_BACK_OFF)
-                }
-            };
-        }
+    for known in status.sources.iter_mut().filter(|known| !is_requested && counted_since(known).is_some()) {
         known.restarts.insert(0, start);
         known.restarts.truncate(LOOP);
     }
-}
-
-/// Returns whether a change is part of a loop. `starts` are those of restarts for earlier changes of its source, newest
-/// first. A loop is the sixth such restart within ten minutes and every later one, until ten minutes pass without a
-/// change.
-fn is_loop(seconds: u32, starts: &[ServerTime], since: ServerTime) -> bool {
-    let is_soon_after = |start: &ServerTime| since.since(*start) < FORGOTTEN_AFTER;
-    starts.first().is_some_and(is_soon_after)
-        && (seconds > FIRST_BACK_OFF || starts.get(LOOP - 1).is_some_and(is_soon_after))
 }
 
 #[cfg(test)]
@@ -140,14 +111,13 @@ mod tests {
     }
 
     /// A status whose restarts for changes of `c` began at these times, newest first.
-    fn status(starts: &[i64], back_off: Option<u32>) -> Status {
+    fn status(starts: &[i64]) -> Status {
         let starts: Vec<ServerTime> = starts.iter().map(|start| at(*start)).collect();
         let entry = |at| serde_json::json!({"number":1,"startedAt":at,"completedAt":at,"pods":1,"result":"Completed"});
         let history: Vec<_> = starts.iter().map(entry).collect();
         let source = |name: &str| serde_json::json!({"kind":"ConfigMap","name":name,"hash":"sha256:"});
         let (mut c, d) = (source("c"), source("d"));
         c["restarts"] = serde_json::json!(starts[..starts.len().min(LOOP)]);
-        c["restartBackOffSeconds"] = serde_json::json!(back_off);
         serde_json::from_value(serde_json::json!({ "sources": [c, d], "history": history })).expect("a status")
     }
 
@@ -181,8 +151,8 @@ mod tests {
     }
 
     /// Restarts pods for what was read.
-    fn restarted(policy: &Policy, mut status: Status, start: i64) -> Status {
-        record_start(policy, &mut status, at(start));
+    fn restarted(mut status: Status, start: i64) -> Status {
+        record_start(&mut status, at(start));
         let begun = Begun::new(status.next_number(), at(start), "app=web".to_owned(), 1);
         status.begin(begun.clone());
         status.complete(Some(&begun), (0, String::new()), at(start));
@@ -193,13 +163,13 @@ mod tests {
 
     #[test]
     fn without_windows_an_interval_or_a_loop_a_restart_may_begin() {
-        assert_eq!(begins(&policy(""), &read(&status(&[100], None), 101), 101), Ok(None));
+        assert_eq!(begins(&policy(""), &read(&status(&[100]), 101), 101), Ok(None));
     }
 
     #[test]
     fn a_restart_begins_in_a_window_once_the_interval_is_over() {
         let (policy, changed) =
-            (policy(&format!(r#"{NIGHTLY},"minIntervalSeconds":600"#)), read(&status(&[7000], None), 7001));
+            (policy(&format!(r#"{NIGHTLY},"minIntervalSeconds":600"#)), read(&status(&[7000]), 7001));
         let begins = |second| begins(&policy, &changed, second);
         assert!(matches!(begins(7199), Err(Hold::OutsideWindow(Some(_)))));
         assert_eq!(begins(7199).unwrap_err().until(), Some(at(7200)));
@@ -211,94 +181,99 @@ mod tests {
     #[test]
     fn a_request_passes_windows_the_interval_and_the_guard() {
         let policy = policy(&format!(r#"{NIGHTLY},"minIntervalSeconds":600"#));
-        assert_eq!(begins(&policy, &requested(&status(&[100], Some(900)), 101), 101), Ok(None));
+        assert_eq!(begins(&policy, &requested(&status(&[100]), 101), 101), Ok(None));
     }
 
     /// If a clock was set back, the last start is in the future.
     #[test]
     fn the_interval_counts_from_the_last_start_whatever_clocks_say() {
         let policy = policy(r#","minIntervalSeconds":60"#);
-        let held = begins(&policy, &read(&status(&[1000, 2000], None), 500), 500);
+        let held = begins(&policy, &read(&status(&[1000, 2000]), 500), 500);
         assert_eq!(held, Err(Hold::MinInterval(at(1060))));
-        let mut under_way = status(&[], None);
+        let mut under_way = status(&[]);
         under_way.begin(Begun::new(1, at(90), "app=web".to_owned(), 1));
         assert_eq!(begins(&policy, &read(&under_way, 100), 110), Err(Hold::MinInterval(at(150))));
     }
 
-    /// Returns how long after its change each restart begins, if a change comes `after` seconds after each start.
-    fn waits(policy: &Policy, after: i64, changes: usize) -> Vec<i64> {
-        let (mut status, mut now, mut waits) = (status(&[], None), 0, Vec::new());
+    /// Returns when each restart begins, and how long after its change, if a change comes `after` seconds after each start.
+    fn starts(policy: &Policy, after: i64, changes: usize) -> (Vec<i64>, Vec<i64>) {
+        let (mut status, mut now, mut starts) = (status(&[]), 0, Vec::new());
         for _ in 0..changes {
             status = read(&status, now);
             let start = match begins(policy, &status, now) {
                 Ok(_) => now,
                 Err(hold) => hold.until().expect("it ends").as_second(),
             };
-            waits.push(start - now);
+            starts.push((start, start - now));
             assert!(begins(policy, &status, start).is_ok());
-            status = restarted(policy, status, start);
+            status = restarted(status, start);
             now = start + after;
         }
-        waits
+        starts.into_iter().unzip()
     }
 
     #[test]
     fn people_who_revert_or_request_make_no_loop() {
         for other in [reverted, requested] {
-            let (policy, looped) = (policy(""), status(&[990, 980, 970, 960], None));
-            let looped = restarted(&policy, other(&looped, 995), 996);
+            let (policy, looped) = (policy(""), status(&[990, 980, 970, 960]));
+            let looped = restarted(other(&looped, 995), 996);
             assert_eq!(begins(&policy, &read(&looped, 1000), 1000), Ok(None), "the fifth change");
-            let looped = restarted(&policy, read(&looped, 1000), 1000);
+            let looped = restarted(read(&looped, 1000), 1000);
             assert_eq!(begins(&policy, &other(&looped, 1000), 1000), Ok(None), "nobody is in a loop who does that");
-            let looped = restarted(&policy, other(&looped, 1000), 1000);
-            assert_eq!(begins(&policy, &read(&looped, 1000), 1000), Err(Hold::BackOff(at(1030))), "the sixth change");
+            let looped = restarted(other(&looped, 1000), 1000);
+            assert_eq!(begins(&policy, &read(&looped, 1000), 1000), Err(Hold::BackOff(at(1300))), "the sixth change");
         }
     }
 
     /// As after an upgrade that edits them one after the other.
     #[test]
     fn restarts_for_other_sources_make_no_loop() {
-        let (policy, looped) = (policy(""), status(&[990, 980, 970, 960, 950], Some(240)));
-        assert_eq!(begins(&policy, &read_of(&looped, 1, 1000), 1000), Ok(None));
-        let looped = restarted(&policy, read_of(&looped, 1, 1000), 1000);
-        assert_eq!(looped.sources[1].restarts, [at(1000)]);
-        let both = read_of(&read(&looped, 1001), 1, 1001);
-        assert_eq!(begins(&policy, &both, 1001), Err(Hold::BackOff(at(1001 + 240))));
+        let both = |status: &Status, second| read_of(&read(status, second), 1, second);
+        let (policy, upgraded) = (policy(""), status(&[990, 980, 970, 960]));
+        let upgraded = restarted(read_of(&upgraded, 1, 1000), 1000);
+        assert_eq!(begins(&policy, &both(&upgraded, 1001), 1001), Ok(None));
+        let looped = restarted(both(&upgraded, 1001), 1001);
+        assert_eq!(begins(&policy, &read_of(&looped, 1, 1002), 1002), Ok(None));
+        assert_eq!(begins(&policy, &both(&looped, 1002), 1002), Err(Hold::BackOff(at(1302))));
     }
 
     /// The restart for it is superseded again and again.
     #[test]
     fn a_change_that_others_take_over_counts_once_and_other_content_of_the_same_source_counts_again() {
-        let (policy, mut superseded) = (policy(""), read(&status(&[], None), 995));
+        let (policy, mut superseded) = (policy(""), read(&status(&[]), 995));
         for start in 1000..1006 {
-            record_start(&policy, &mut superseded, at(start));
+            record_start(&mut superseded, at(start));
         }
         assert_eq!(superseded.sources[0].restarts, [at(1000)]);
-        let looped = read(&status(&[990, 980, 970, 960, 950], Some(240)), 985);
+        let looped = read(&status(&[990, 980, 970, 960, 950]), 985);
         assert_eq!(begins(&policy, &looped, 1000), Ok(None));
-        assert_eq!(begins(&policy, &read(&looped, 1000), 1000), Err(Hold::BackOff(at(990 + 240))));
+        assert_eq!(begins(&policy, &read(&looped, 1000), 1000), Err(Hold::BackOff(at(1290))));
     }
 
     #[test]
-    fn the_sixth_restart_within_ten_minutes_waits_and_from_then_on_each_twice_as_long() {
-        let expected = [0, 0, 0, 0, 0, 30, 60, 120, 240, 480, 900, 900, 900];
-        assert_eq!(waits(&policy(""), 1, 13), expected);
-        assert_eq!(waits(&policy(""), 119, 13), expected);
-        assert_eq!(waits(&policy(""), 120, 13), [0; 13], "the sixth comes ten minutes after the first");
+    fn a_restart_after_five_within_ten_minutes_waits_so_that_never_more_than_six_begin_in_that_time() {
+        let expected = [
+            (1, [0, 0, 0, 0, 0, 300, 300, 0, 0, 0, 300, 300, 0, 0, 0, 300]),
+            (119, [0, 0, 0, 0, 0, 300, 0, 0, 0, 0, 300, 0, 0, 0, 0, 300]),
+            (120, [0; 16]),
+        ];
+        for (after, expected) in expected {
+            let (starts, waits) = starts(&policy(""), after, 16);
+            assert_eq!(waits, expected, "after {after} s");
+            assert!(starts.windows(7).all(|seven| seven[6] - seven[0] >= 600), "after {after} s: {starts:?}");
+        }
     }
 
     #[test]
-    fn ten_minutes_without_a_change_end_a_loop() {
-        let (policy, looped) = (policy(""), status(&[1000, 990, 980, 970, 960], Some(240)));
+    fn a_restart_that_began_ten_minutes_before_the_change_is_forgotten() {
+        let (policy, looped) = (policy(""), status(&[1000, 990, 980, 970, 960]));
         let begins = |since| begins(&policy, &read(&looped, since), since);
-        assert_eq!((begins(1599), begins(1600)), (Err(Hold::BackOff(at(1599 + 240))), Ok(None)));
-        let after = |since, start| restarted(&policy, read(&looped, since), start).sources[0].restart_back_off_seconds;
-        assert_eq!((after(1599, 1839), after(1600, 1600)), (Some(480), None));
+        assert_eq!((begins(1559), begins(1560)), (Err(Hold::BackOff(at(1859))), Ok(None)));
     }
 
     #[test]
     fn an_interval_replaces_the_guard() {
         let policy = policy(r#","minIntervalSeconds":10"#);
-        assert_eq!(waits(&policy, 1, 9), [0, 9, 9, 9, 9, 9, 9, 9, 9]);
+        assert_eq!(starts(&policy, 1, 9).1, [0, 9, 9, 9, 9, 9, 9, 9, 9]);
     }
 }

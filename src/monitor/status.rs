@@ -110,10 +110,6 @@ pub struct SourceStatus {
     /// When the last restarts for changes of it began, newest first, as far as the guard against loops counts them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub restarts: Vec<ServerTime>,
-    /// How many seconds after the last start, and after the change, the next restart for a change of it may begin. Set once
-    /// such restarts have followed each other too fast.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub restart_back_off_seconds: Option<u32>,
 }
 
 /// A content of a source that came after another one.
@@ -329,7 +325,6 @@ impl SourceStatus {
             hash: None,
             changes: Vec::new(),
             restarts: Vec::new(),
-            restart_back_off_seconds: None,
         }
     }
 

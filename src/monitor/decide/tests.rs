@@ -166,7 +166,7 @@ impl Desk {
             self.status.take_up(value, at);
         }
         self.list();
-        record_start(&self.policy, &mut self.status, at);
+        record_start(&mut self.status, at);
         self.status.begin(Begun::new(self.status.next_number(), at, "app=web".to_owned(), 2));
         self
     }

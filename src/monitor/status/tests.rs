@@ -244,7 +244,6 @@ fn a_status_with_as_many_sources_as_there_may_be_fits() {
         hash: Some(hash()),
         changes: vec![change.clone(); MAX_ALL_CHANGES / MAX_SOURCES],
         restarts: vec![at; 5],
-        restart_back_off_seconds: Some(3600),
         ..new.clone()
     };
     let entry = Entry {

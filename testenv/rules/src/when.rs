@@ -8,12 +8,9 @@ use configmonitor_operator::monitor::window::WindowSpec;
 use crate::status::{Canary, Restart, SourceStatus};
 use crate::{A_SECOND, Account, Moment, Write};
 
-/// The guard against loops: after 5 restarts within 10 minutes the next one waits for 30 s, and each later one twice as
-/// long, up to 15 minutes.
-const LOOP: usize = 5;
+/// The guard against loops: after 5 restarts within 10 minutes the next one waits for 5 minutes.
 const TEN_MINUTES: Duration = Duration::from_secs(600);
-const FIRST_WAIT: u64 = 30;
-const LONGEST_WAIT: u64 = 900;
+const FIVE_MINUTES: Duration = Duration::from_secs(300);
 
 /// Returns the restarts that begin without a request, or take one over, each with the write that begins it.
 fn unrequested<'a>(account: &Account<'a>) -> impl Iterator<Item = (&'a Write, &'a Restart)> {
@@ -70,9 +67,6 @@ pub fn a_restart_begins_once_the_interval_is_over(account: &Account<'_>) -> Resu
     Ok(())
 }
 
-/// A restart for a change of a source: the write with which it began, and when the content first changed.
-type Start<'a> = (&'a Write, ServerTime);
-
 /// The guard against loops, counted from the starts for changes of the same source, as long as the ConfigMonitor has named
 /// it. `minIntervalSeconds` replaces it.
 pub fn a_loop_of_restarts_is_held(account: &Account<'_>) -> Result<(), String> {
@@ -82,19 +76,16 @@ pub fn a_loop_of_restarts_is_held(account: &Account<'_>) -> Result<(), String> {
         for source in write.after.sources.iter().filter(|known| known.differs()) {
             let is_left = |its: &&&Write| its.at <= write.at && its.after.of(source).is_none();
             let named_since = account.writes.iter().filter(is_left).map(|its| its.at).max();
-            let mut starts: Vec<Start<'_>> = Vec::new();
-            for (its, _) in before.iter().filter(|(its, _)| Some(its.at) > named_since) {
-                let same = its.after.of(source).and_then(|known| counted_since(&starts, known));
-                starts.extend(same.map(|since| (*its, since)));
+            let mut starts = Vec::new();
+            for (its, start) in before.iter().filter(|(its, _)| Some(its.at) > named_since) {
+                let is_counted = its.after.of(source).is_some_and(|known| counted_since(&starts, known).is_some());
+                starts.extend(is_counted.then(|| started_at(start)));
             }
-            let last = starts.last().zip(wait_after(&starts)).zip(counted_since(&starts, source));
-            let Some((((last, _), wait), since)) = last.filter(|((_, wait), since)| is_loop(*wait, &starts, *since))
-            else {
-                continue;
-            };
-            let due = begun_at(last).max(since).plus(Duration::from_secs(wait));
-            if started_at(restart).plus(account.skew) < due {
-                return Err(format!("at {:?}, but due at {due:?}: {restart:?} begins after {last:?}", write.at));
+            let Some(since) = counted_since(&starts, source) else { continue };
+            let [.., first, _, _, _, last] = starts[..] else { continue };
+            let due = last.max(since).plus(FIVE_MINUTES);
+            if since.since(first) < TEN_MINUTES && started_at(restart).plus(account.skew) < due {
+                return Err(format!("at {:?}, but due at {due:?}: {restart:?} begins after {starts:?}", write.at));
             }
         }
     }
@@ -103,39 +94,10 @@ pub fn a_loop_of_restarts_is_held(account: &Account<'_>) -> Result<(), String> {
 
 /// Returns when the content of a source first changed, if pods have other content and no restart has begun for it: another
 /// one only goes on with that.
-fn counted_since(starts: &[Start<'_>], known: &SourceStatus) -> Option<ServerTime> {
+fn counted_since(starts: &[ServerTime], known: &SourceStatus) -> Option<ServerTime> {
     let (first, last) = (known.changes.first()?, known.changes.last().filter(|_| known.differs())?);
-    let is_new = starts.last().is_none_or(|(write, _)| last.observed_at >= begun_at(write));
+    let is_new = starts.last().is_none_or(|start| last.observed_at >= *start);
     is_new.then_some(first.observed_at)
-}
-
-/// Returns when the restart began that this write begins.
-fn begun_at(write: &Write) -> ServerTime {
-    write.start().map_or(write.at.second(), started_at)
-}
-
-/// Returns whether a change is part of a loop: the sixth within ten minutes and every later one, until nothing changes
-/// for ten minutes.
-fn is_loop(wait: u64, before: &[Start<'_>], since: ServerTime) -> bool {
-    let is_soon_after = |(write, _): &Start<'_>| since.since(begun_at(write)) < TEN_MINUTES;
-    before.last().is_some_and(is_soon_after)
-        && (wait > FIRST_WAIT || before.iter().nth_back(LOOP - 1).is_some_and(is_soon_after))
-}
-
-/// Returns for how many seconds the next restart must wait if it is part of a loop.
-fn wait_after(starts: &[Start<'_>]) -> Option<u64> {
-    let mut wait = None;
-    for (number, (write, since)) in starts.iter().enumerate() {
-        let (at, before) = (begun_at(write), &starts[..number]);
-        let last = &before[before.len().saturating_sub(LOOP)..];
-        let recent = last.iter().filter(|(before, _)| at.since(begun_at(before)) < TEN_MINUTES).count();
-        wait = match wait {
-            _ if write.spec.min_interval_seconds.unwrap_or(0) > 0 => None,
-            Some(wait) if is_loop(wait, before, *since) => Some(u64::min(wait * 2, LONGEST_WAIT)),
-            _ => (recent + 1 >= LOOP).then_some(FIRST_WAIT),
-        };
-    }
-    wait
 }
 
 /// The number of canaries is fixed when the restart begins. `Passed` and `Failed` are final. Other content ends the bake

@@ -97,7 +97,6 @@ fn statuses() -> [Status; 2] {
                     begun: true,
                 }],
                 restarts: vec![at],
-                restart_back_off_seconds: Some(30),
             }],
             baselined_at: Some(at),
             settled_at: Some(at),

@@ -129,7 +129,7 @@ impl Drive<'_, '_> {
         if may_begin(policy, status, status.is_requested(), now).is_err() {
             return Ok(None);
         }
-        record_start(policy, status, begun.started_at);
+        record_start(status, begun.started_at);
         status.begin(begun.clone());
         let confirmed = self.step.intend(&Situation::RestartInProgress(Progress::new(&begun))).await?;
         context.log(self.notices);
