@@ -357,6 +357,18 @@ fn a_denied_write_is_retried_with_backoff_even_if_lists_are_slow() {
     play_well(&Story { seed: 2_015_674, monitors, pace, page: 2, ..story(&moves) });
 }
 
+/// Random stories are too short for six restarts within ten minutes.
+#[test]
+fn an_application_that_writes_its_own_source_waits_for_its_sixth_restart() {
+    let edits = ['b', 'c'].repeat(3);
+    let moves: Vec<Move> =
+        edits.into_iter().flat_map(|content| [EditContent(SETTINGS, content), Wait(20_000)]).collect();
+    let played = play_well(&story(&[&[Wait(200)], &moves[..], &[Wait(700_000)]].concat()));
+    let starts = played.ledger.books[0].writes.iter().filter(|write| write.start().is_some());
+    let starts: Vec<u64> = starts.map(|write| write.at.ms).collect();
+    assert!(starts.len() == 6 && starts[5] - starts[4] >= 300_000, "{starts:?}");
+}
+
 /// No watch event announces the revert.
 #[test]
 fn content_is_read_again_after_its_quiet_period() {
