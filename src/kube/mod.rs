@@ -38,7 +38,7 @@ pub struct ResourceVersion(Arc<str>);
 /// A time on the API server's clock, in whole seconds, as in `creationTimestamp` and the `Date` header.
 ///
 /// The operator's own clock may be wrong, so durations within the process are measured with `Instant`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ServerTime(i64);
 
 /// A resource of the API.

@@ -1,7 +1,7 @@
 //! The content of a source as a hash. Pods are restarted when the hash changes.
 
 use std::collections::BTreeSet;
-use std::fmt::{self, Write as _};
+use std::fmt;
 use std::sync::Arc;
 
 use hmac::{Hmac, KeyInit, Mac};
@@ -12,9 +12,10 @@ use crate::kube::objects::DataObject;
 use crate::kube::{CONFIG_MAPS, Resource, SECRETS};
 
 /// The kind of a source.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Kind {
     /// A ConfigMap.
+    #[default]
     ConfigMap,
     /// A Secret.
     Secret,
@@ -76,12 +77,8 @@ impl ContentHash {
     }
 
     fn from_bytes(prefix: &str, bytes: &[u8]) -> Self {
-        let mut text = prefix.to_owned();
-        for byte in bytes {
-            // Writing to a String cannot fail.
-            let _ = write!(text, "{byte:02x}");
-        }
-        Self(text.into())
+        let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+        Self(format!("{prefix}{hex}").into())
     }
 
     /// Returns the content of an optional source that does not exist.

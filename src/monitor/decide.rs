@@ -182,7 +182,9 @@ fn append(policy: &Policy, look: &Look, status: &mut Status, now: ServerTime) ->
     restart.changing_since = restart.changing_since.filter(|_| !is_anew).or(Some(at));
     // The time until the restart goes on does not count as bake time.
     let canary = restart.begun.iter_mut().filter_map(|begun| begun.canary.as_mut());
-    canary.filter(|canary| canary.state.is_baking()).for_each(|canary| canary.state = CanaryState::Replacing);
+    canary
+        .filter(|canary| matches!(canary.state, CanaryState::Baking { .. }))
+        .for_each(|canary| canary.state = CanaryState::Replacing);
     status.outdated = None;
     true
 }
@@ -284,7 +286,7 @@ fn record_sources(policy: &Policy, look: &Look, status: &mut Status) -> Option<b
             // It has been forgotten.
             continue;
         }
-        let new = || SourceStatus::new(name.clone(), keys.clone());
+        let new = || SourceStatus { name: name.clone(), keys: keys.clone(), ..SourceStatus::default() };
         let mut entry = place.map_or_else(new, |place| known.remove(place));
         if is_about(&entry, source)
             && let Some(content) = content

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde_json::value::RawValue;
 
 use super::content::Kind;
-use super::exempt::exempt_by;
+use super::exempt::exempt;
 use super::referrers::references;
 use super::source::{Origin, Source, SourceName};
 use super::spec::{Policy, UnmanagedPods};
@@ -68,7 +68,7 @@ impl Found {
     /// Takes a pod with this spec. Nothing is kept of the pod, so an object stays found until a list is read anew.
     /// Returns whether something is new.
     pub(crate) fn see(found: &mut Arc<Self>, pod: &Pod, spec: Option<&RawValue>, own_pod: Option<&Uid>) -> bool {
-        let is_skipped = |unmanaged| !pod.is_present() || exempt_by(unmanaged, pod, own_pod).is_some();
+        let is_skipped = |unmanaged| !pod.is_present() || exempt(unmanaged, pod, own_pod).is_some();
         if is_skipped(UnmanagedPods::Delete) {
             return false;
         }

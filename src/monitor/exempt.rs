@@ -3,7 +3,7 @@
 use strum::IntoStaticStr;
 
 use super::pod::Pod;
-use super::spec::{Policy, UnmanagedPods};
+use super::spec::UnmanagedPods;
 use crate::kube::Uid;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr)]
@@ -21,11 +21,7 @@ pub(crate) enum Exempt {
     Completes,
 }
 
-pub(crate) fn exempt(policy: &Policy, pod: &Pod, own_pod: Option<&Uid>) -> Option<Exempt> {
-    exempt_by(policy.unmanaged_pods, pod, own_pod)
-}
-
-pub(crate) fn exempt_by(unmanaged: UnmanagedPods, pod: &Pod, own_pod: Option<&Uid>) -> Option<Exempt> {
+pub(crate) fn exempt(unmanaged: UnmanagedPods, pod: &Pod, own_pod: Option<&Uid>) -> Option<Exempt> {
     if own_pod == Some(&pod.uid) {
         return Some(Exempt::Own);
     }

@@ -50,10 +50,10 @@ pub struct ConfigMonitor {
     /// The metadata.
     pub metadata: MonitorMetadata,
     /// The spec, undecoded. Only its length if it is too long.
-    #[serde(default, deserialize_with = "spec")]
+    #[serde(default, deserialize_with = "up_to::<_, MAX_SPEC_BYTES>")]
     pub spec: Option<Box<RawValue>>,
     /// The status, undecoded, as last written. Only its length if it is too long.
-    #[serde(default, deserialize_with = "status")]
+    #[serde(default, deserialize_with = "up_to::<_, MAX_STATUS_BYTES>")]
     pub status: Option<Box<RawValue>>,
 }
 
@@ -89,18 +89,10 @@ pub struct Annotations {
     pub restart_requested_at: Option<Arc<str>>,
 }
 
-fn spec<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Box<RawValue>>, D::Error> {
-    up_to(MAX_SPEC_BYTES, deserializer)
-}
-
-fn status<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Box<RawValue>>, D::Error> {
-    up_to(MAX_STATUS_BYTES, deserializer)
-}
-
 /// There may be thousands of these texts. The length of a longer one is no spec and no status, which is reported.
-fn up_to<'de, D: Deserializer<'de>>(max: usize, deserializer: D) -> Result<Option<Box<RawValue>>, D::Error> {
+fn up_to<'de, D: Deserializer<'de>, const MAX: usize>(deserializer: D) -> Result<Option<Box<RawValue>>, D::Error> {
     match Option::<Box<RawValue>>::deserialize(deserializer)? {
-        Some(text) if text.get().len() > max => to_raw_value(&text.get().len()).map(Some).map_err(de::Error::custom),
+        Some(text) if text.get().len() > MAX => to_raw_value(&text.get().len()).map(Some).map_err(de::Error::custom),
         text => Ok(text),
     }
 }

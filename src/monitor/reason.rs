@@ -56,7 +56,7 @@ reasons! {
     NoSourcesFound             Ready                    true      false                 true
     KeyNotFound                None                     true      false                 true
     TooManySources             None                     true      false                 true
-    Suspended                  ReadyUnlessRestart       false     true                  false
+    Suspended                  Ready                    false     true                  false
     QuietPeriod                Reconciling              false     false                 false
     OutsideWindow              Reconciling              false     true                  false
     MinInterval                Reconciling              false     true                  false
@@ -74,12 +74,10 @@ reasons! {
 }
 
 /// The condition that is True for a reason.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr)]
 pub(crate) enum Holds {
-    /// The pods have the content, or nothing may be done about it.
+    /// The pods have the content, or nothing may be done about it. While a restart waits for `suspend`, none is True.
     Ready,
-    /// Ready, or none while a restart is pending or requested.
-    ReadyUnlessRestart,
     /// The operator works or waits.
     Reconciling,
     /// A person must do something.
@@ -106,8 +104,8 @@ mod tests {
     /// Returns the conditions that each reason makes true.
     fn conditions() -> Conditions<'static> {
         let of = |reason: &Reason| match reason.holds() {
+            Holds::Ready if *reason == Reason::Suspended => vec!["Ready", "none"],
             Holds::Ready => vec!["Ready"],
-            Holds::ReadyUnlessRestart => vec!["Ready", "none"],
             Holds::Reconciling => vec!["Reconciling"],
             Holds::Stalled => vec!["Stalled"],
             Holds::None => vec!["none"],

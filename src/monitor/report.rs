@@ -31,24 +31,21 @@ type Message = Cow<'static, str>;
 /// Sets the conditions for a situation. Returns a notice if the situation is new and deserves an Event.
 pub fn report(situation: &Situation<'_>, status: &mut Status, generation: i64, now: ServerTime) -> Option<Notice> {
     let (reason, messages) = situation.described(status);
-    let is_requested = matches!(situation, Situation::Suspended { requested: true });
-    let is_true = match reason.holds() {
-        Holds::Ready => [true, false, false],
-        Holds::ReadyUnlessRestart => [status.restart.is_none() && !is_requested, false, false],
-        Holds::Reconciling => [false, true, false],
-        Holds::Stalled => [false, false, true],
-        Holds::None => [false; 3],
+    let is_waiting = match situation {
+        Situation::Suspended { requested } => status.restart.is_some() || *requested,
+        _ => false,
     };
     let before = |r#type: &str| status.conditions.iter().find(|condition| condition.r#type == r#type);
     let is_new = before("Ready").is_none_or(|condition| condition.reason != reason.word());
     let notice = (is_new && reason.is_warning()).then(|| {
         let [ready, reconciling, stalled] = &messages;
-        let activity = if is_true[1] { format!("; {reconciling}") } else { String::new() };
+        let activity = if reason.holds() == Holds::Reconciling { format!("; {reconciling}") } else { String::new() };
         let note = format!("{ready}{activity}; {stalled}");
         Notice { warning: true, line: "attention needed", reason: reason.word(), note, sources: Vec::new() }
     });
-    let condition = |((r#type, is_true), message): ((&'static str, bool), Message)| {
-        let status = if is_true { "True" } else { "False" };
+    let condition = |(holds, message): (Holds, Message)| {
+        let r#type: &str = holds.into();
+        let status = if reason.holds() == holds && !is_waiting { "True" } else { "False" };
         let since = before(r#type).filter(|condition| condition.status == status);
         Condition {
             r#type: r#type.into(),
@@ -59,29 +56,19 @@ pub fn report(situation: &Situation<'_>, status: &mut Status, generation: i64, n
             message,
         }
     };
-    let types = ["Ready", "Reconciling", "Stalled"];
-    let conditions = types.into_iter().zip(is_true).zip(messages).map(condition).collect();
+    let each = [Holds::Ready, Holds::Reconciling, Holds::Stalled].into_iter().zip(messages);
+    let conditions = each.map(condition).collect();
     status.conditions = conditions;
     status.observed_generation = Some(generation);
     notice
 }
 
-/// Says which of these keys an object lacks, and which keys it has, if it lacks any. The keys of a Secret are not named,
-/// because the reader may have no right to read it.
+/// Says which of these keys an object lacks, if it lacks any.
 pub(crate) fn missing_keys(source: &SourceName, object: &DataObject, keys: &BTreeSet<String>) -> Option<String> {
-    let data = [&object.data, &object.binary_data];
-    let existing: BTreeSet<&String> = data.into_iter().flatten().flat_map(|data| data.keys()).collect();
-    let missing: Vec<&String> = keys.iter().filter(|key| !existing.contains(key)).collect();
-    if missing.is_empty() {
-        return None;
-    }
-    let quoted_keys = |keys: &[&String]| some(keys.iter().map(|key| format!("{key:?}")));
-    let has = match existing.len() {
-        _ if source.kind.is_confidential() => String::new(),
-        0 => ", and has no keys".to_owned(),
-        _ => format!(", and has {}", quoted_keys(&Vec::from_iter(existing))),
-    };
-    Some(format!("{} lacks {}, which the spec names{has}", quoted(source), quoted_keys(&missing)))
+    let has =
+        |key: &String| [&object.data, &object.binary_data].into_iter().flatten().any(|data| data.contains_key(key));
+    let missing: Vec<String> = keys.iter().filter(|key| !has(key)).map(|key| format!("{key:?}")).collect();
+    (!missing.is_empty()).then(|| format!("{} lacks {}, which the spec names", quoted(source), some(missing.iter())))
 }
 
 impl Situation<'_> {

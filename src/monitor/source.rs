@@ -11,7 +11,7 @@ use crate::kube::names::is_dns_subdomain;
 use crate::kube::references::Referred;
 
 /// The identity of a source. A ConfigMonitor has no source twice.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct SourceName {
     /// The kind of the object.
     pub kind: Kind,

@@ -7,9 +7,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde::de::IgnoredAny;
 use serde::{Deserialize, Deserializer, Serialize};
-use serde_json::value::RawValue;
 use strum::IntoStaticStr;
 
 use super::content::ContentHash;
@@ -81,7 +79,7 @@ pub struct Status {
 }
 
 /// What is known of a source.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SourceStatus {
     /// The identity of the object.
@@ -173,7 +171,7 @@ pub(crate) enum Why {
 }
 
 /// What is known of a restart that has begun.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Begun {
     /// Distinguishes the restarts of a ConfigMonitor: counts up with each that begins.
@@ -236,10 +234,6 @@ pub enum CanaryState {
 }
 
 impl CanaryState {
-    pub(crate) fn is_baking(&self) -> bool {
-        matches!(self, Self::Baking { .. })
-    }
-
     /// Returns whether the canary has neither passed nor failed.
     pub(crate) fn is_proving(&self) -> bool {
         matches!(self, Self::Replacing | Self::Baking { .. })
@@ -315,19 +309,6 @@ fn word<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Cow<'static, str>,
 }
 
 impl SourceStatus {
-    pub(crate) fn new(name: SourceName, keys: Keys) -> Self {
-        Self {
-            name,
-            discovered: false,
-            unreferenced_since: None,
-            keys,
-            resource_version: None,
-            hash: None,
-            changes: Vec::new(),
-            restarts: Vec::new(),
-        }
-    }
-
     /// Returns the content as last read.
     pub fn last(&self) -> Option<&ContentHash> {
         self.changes.last().map(|change| &change.hash).or(self.hash.as_ref())
@@ -359,21 +340,8 @@ impl SourceStatus {
 impl Begun {
     /// Returns the record of a restart of `pods` pods that begins now.
     pub fn new(number: u64, started_at: ServerTime, pod_selector: String, pods: usize) -> Self {
-        let (remaining, deleted, last_progress_at) = (pods, 0, started_at);
-        let progress = format!("0/{pods}");
-        let canary = None;
-        Self {
-            number,
-            started_at,
-            pod_selector,
-            pods,
-            remaining,
-            deleted,
-            handed_over: 0,
-            progress,
-            last_progress_at,
-            canary,
-        }
+        let begun = Self { number, started_at, pod_selector, pods, last_progress_at: started_at, ..Self::default() };
+        begun.with_remaining(pods)
     }
 
     /// Returns how many of the pods are gone or terminating if `remaining` are neither.
@@ -504,42 +472,6 @@ impl Status {
         let hashes = self.sources.iter().filter_map(|known| known.hash.as_ref());
         hashes.chain(self.changes().map(|change| &change.hash)).find(|hash| !hash.has_known_framing())
     }
-}
-
-/// Returns [`Status::discovered`] of an undecoded status.
-pub(crate) fn discovered(status: &RawValue) -> Vec<SourceName> {
-    #[derive(Deserialize)]
-    struct Sources {
-        #[serde(default)]
-        sources: Vec<Known>,
-    }
-    #[derive(Deserialize)]
-    struct Known {
-        #[serde(flatten)]
-        name: SourceName,
-        #[serde(default)]
-        discovered: bool,
-    }
-    let Ok(Sources { sources }) = serde_json::from_str(status.get()) else { return Vec::new() };
-    sources.into_iter().filter(|known| known.discovered).map(|known| known.name).collect()
-}
-
-/// Returns whether [`Status::is_baselined`] is true for an undecoded status. Decodes no more than that takes: a watch
-/// shows each write of a status.
-pub(crate) fn has_baseline(status: &RawValue) -> bool {
-    #[derive(Deserialize)]
-    struct Baselines {
-        restart: Option<IgnoredAny>,
-        #[serde(default)]
-        sources: Vec<Baseline>,
-    }
-    #[derive(Deserialize)]
-    struct Baseline {
-        hash: Option<IgnoredAny>,
-    }
-    serde_json::from_str(status.get()).is_ok_and(|Baselines { restart, sources }| {
-        restart.is_some() || sources.iter().any(|source| source.hash.is_some())
-    })
 }
 
 #[cfg(test)]

@@ -19,7 +19,7 @@ use crate::monitor::discover::Found;
 use crate::monitor::pod::WholePod;
 use crate::monitor::source::SourceName;
 use crate::monitor::spec::Policy;
-use crate::monitor::status::{discovered, has_baseline};
+use crate::monitor::status::Status;
 
 /// A change for a keeper.
 #[derive(Debug)]
@@ -317,12 +317,13 @@ impl Index {
     fn apply(&mut self, monitor: &ConfigMonitor, is_listed: bool) -> bool {
         let uid = &monitor.metadata.uid;
         let policy = Policy::of(monitor.spec.as_deref()).ok();
+        let status = monitor.status.as_deref().and_then(|status| serde_json::from_str(status.get()).ok());
+        let status: Status = status.unwrap_or_default();
         let named: Vec<SourceName> =
             policy.iter().flat_map(|policy| &policy.sources).map(|source| source.name.clone()).collect();
         let discovering = policy.filter(|policy| policy.discover.is_some()).map(|policy| {
             let selector = policy.selector.to_query().into();
-            let known = monitor.status.as_deref().map_or(Vec::new(), discovered);
-            let known = known.into_iter().map(|name| self.shared(name)).collect();
+            let known = status.discovered().map(|name| self.shared(name.clone())).collect();
             Box::new(Discovering { policy, selector, known })
         });
         let selector = |discovering: &Discovering| Arc::clone(&discovering.selector);
@@ -349,7 +350,7 @@ impl Index {
             named: count,
             discovering,
             generation: monitor.metadata.generation,
-            baselined: monitor.status.as_deref().is_some_and(has_baseline),
+            baselined: status.is_baselined(),
             request: monitor.metadata.annotations.restart_requested_at.clone(),
             listed,
         };

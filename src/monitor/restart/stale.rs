@@ -151,7 +151,7 @@ mod tests {
     /// A source whose pods have been restarted for `a`, and then contents, each with its second, and lists from 1 on.
     fn status(changes: &[(&str, i64)]) -> Status {
         let name = SourceName { kind: Kind::ConfigMap, name: "settings".into() };
-        let mut known = SourceStatus { hash: Some("a".into()), ..SourceStatus::new(name, None) };
+        let mut known = SourceStatus { hash: Some("a".into()), name, ..SourceStatus::default() };
         (1..).zip(changes).for_each(|(list, (hash, second))| known.append(change(hash, *second, *second, list)));
         Status { sources: vec![known], ..Status::default() }
     }

@@ -171,7 +171,7 @@ impl<'a> Sight<'a> {
                     }
                     classes.terminating.push(&*pod.name);
                 }
-                None if exempt(policy, pod, self.own_pod).is_some() => {}
+                None if exempt(policy.unmanaged_pods, pod, self.own_pod).is_some() => {}
                 None => {
                     classes.unavailable.extend(pod.is_cut_off().then_some(&**pod));
                     classes.removable.push(pod);

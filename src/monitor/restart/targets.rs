@@ -93,7 +93,7 @@ impl Targets {
         if pod.finished && pod.gone_by.is_none() {
             return;
         }
-        if let Some(why) = exempt(policy, pod, own_pod) {
+        if let Some(why) = exempt(policy.unmanaged_pods, pod, own_pod) {
             self.skipped.push(Skipped { pod: pod.name.clone(), why });
             return;
         }
@@ -128,7 +128,9 @@ impl Targets {
         own_pod: Option<&Uid>,
     ) -> Vec<Skipped> {
         let old = pods.values().filter(|pod| self.is_old(pod) && pod.is_present());
-        let left = old.filter_map(|pod| Some(Skipped { pod: pod.name.clone(), why: exempt(policy, pod, own_pod)? }));
+        let left = old.filter_map(|pod| {
+            Some(Skipped { pod: pod.name.clone(), why: exempt(policy.unmanaged_pods, pod, own_pod)? })
+        });
         left.collect()
     }
 

@@ -57,7 +57,7 @@ fn changed(name: &str) -> SourceStatus {
         begun: false,
     };
     let name = SourceName { kind: Kind::ConfigMap, name: name.into() };
-    SourceStatus { hash: Some("sha256:a".into()), changes: vec![change], ..SourceStatus::new(name, None) }
+    SourceStatus { hash: Some("sha256:a".into()), changes: vec![change], name, ..SourceStatus::default() }
 }
 
 /// Returns the status of a restart that is pending.
