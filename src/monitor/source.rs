@@ -38,10 +38,8 @@ impl fmt::Display for SourceName {
 #[serde(rename_all = "camelCase", default)]
 pub struct SourceSpec {
     /// A ConfigMap.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub config_map: Option<ObjectSpec>,
     /// A Secret.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub secret: Option<ObjectSpec>,
 }
 
@@ -52,10 +50,8 @@ pub struct ObjectSpec {
     /// The name of the object.
     pub name: String,
     /// The keys that count. Absent: all.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub keys: Option<Vec<String>>,
     /// Whether the object may be missing.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub optional: Option<bool>,
 }
 

@@ -21,66 +21,47 @@ use crate::kube::labels::{LabelSelector, LabelSelectorRequirement};
 #[serde(rename_all = "camelCase", default)]
 pub struct Spec {
     /// The name of the ConfigMap.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub config_map: Option<String>,
     /// Another spelling of `configMap`.
-    #[serde(rename = "configmap", skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "configmap")]
     pub config_map_lower_case: Option<String>,
     /// The keys that count. Absent: all.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub keys: Option<Vec<String>>,
     /// A list of sources, in place of the fields above.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub sources: Option<Vec<SourceSpec>>,
     /// Which further sources are read from the selected pods. Absent: none.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub discover: Option<DiscoverSpec>,
     /// The labels that a pod must have.
     pub pod_selector: BTreeMap<String, String>,
     /// Further requirements on the labels of a pod.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub pod_selector_expressions: Vec<LabelSelectorRequirement>,
     /// How long content must have been unchanged.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub quiet_period_seconds: Option<u32>,
     /// How many pods of each owner may be unavailable at a time.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub max_unavailable: Option<IntOrString>,
     /// How many pods of all owners together may be unavailable during a restart.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub max_unavailable_total: Option<IntOrString>,
     /// How many pods of a Deployment may be handed over at a time.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub max_surge: Option<IntOrString>,
     /// Which pods go after all others.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub restart_last: Option<LabelSelector>,
     /// When restarts may begin. Empty: always.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub windows: Vec<WindowSpec>,
     /// The minimum time from the start of one restart to the start of the next.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub min_interval_seconds: Option<u32>,
     /// The canary, as written.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub canary: Option<CanarySpec>,
     /// How long a pod must have been ready to count as available.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub min_ready_seconds: Option<u32>,
     /// How long a restart may lack progress.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub progress_deadline_seconds: Option<u32>,
     /// How pods are deleted.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub deletion_policy: Option<DeletionPolicy>,
     /// The grace period of a deletion. With 0 the API server would not wait for the containers to stop.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub grace_period_seconds: Option<NonZeroU32>,
     /// What happens to pods that no controller would create again.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub unmanaged_pods: Option<UnmanagedPods>,
     /// Whether changes are only observed.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub suspend: Option<bool>,
 }
 
@@ -226,10 +207,8 @@ impl PodCount {
 #[serde(rename_all = "camelCase", default)]
 pub struct DiscoverSpec {
     /// The kinds of the objects. Absent: ConfigMaps.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub kinds: Option<BTreeSet<Kind>>,
     /// The objects that are no sources.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub exclude: Vec<ExcludedObject>,
 }
 
@@ -237,7 +216,6 @@ pub struct DiscoverSpec {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ExcludedObject {
     /// Absent: of any kind.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub kind: Option<Kind>,
     /// The name.
     pub name: Arc<str>,

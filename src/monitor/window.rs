@@ -18,7 +18,6 @@ pub struct WindowSpec {
     /// How long the window stays open, in seconds.
     pub duration_seconds: u32,
     /// The time zone of the schedule, as an IANA name. Absent: UTC.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub time_zone: Option<String>,
 }
 

@@ -20,7 +20,7 @@ use fastrand::Rng;
 use serde_json::{Value, json};
 use simulated_cluster::NAMESPACE;
 use simulated_cluster::cluster::Cluster;
-use simulated_cluster::content::data;
+use simulated_cluster::content::{data, written};
 use simulated_cluster::network::{Network, Process};
 use simulated_cluster::serve::Server;
 use simulated_cluster::state::{ClusterState, Owners, Pace, Setting};
@@ -420,7 +420,7 @@ impl Real {
                 fixture.create("pods", json!({"metadata": metadata, "spec": spec})).await;
             }
             let kind = (CONFIG_MONITORS.api_version, CONFIG_MONITORS.kind);
-            let monitor = json!({"apiVersion": kind.0, "kind": kind.1, "metadata": {"name": MONITOR}, "spec": spec()});
+            let monitor = json!({"apiVersion": kind.0, "kind": kind.1, "metadata": {"name": MONITOR}, "spec": written(&spec())});
             fixture.create("configmonitors", monitor).await;
         });
         let transport = Box::new(KubectlProxy::new().unwrap());

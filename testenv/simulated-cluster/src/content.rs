@@ -8,6 +8,7 @@ use configmonitor_operator::monitor::content::{ContentHash, Kind};
 use configmonitor_operator::monitor::spec::DiscoverSpec;
 use configmonitor_operator::monitor::spec::Spec;
 use rules::status::{ABSENT, Status};
+use serde_json::{Value, json};
 
 use crate::NAMESPACE;
 
@@ -60,6 +61,23 @@ impl Stored {
     /// Returns whether the application starts with this content. That of the demo needs a message.
     pub(crate) fn works(&self) -> bool {
         self.content[0].is_none_or(|value| u32::from(value) < FIRST || text(value).contains("MSG = "))
+    }
+}
+
+/// Returns a spec as its author writes it and as the API server returns it: an absent field is left out. The operator never
+/// writes one.
+pub fn written(spec: &Spec) -> Value {
+    without_nulls(json!(spec))
+}
+
+fn without_nulls(value: Value) -> Value {
+    match value {
+        Value::Object(fields) => {
+            let set = fields.into_iter().filter(|(_, its)| !its.is_null());
+            set.map(|(name, its)| (name, without_nulls(its))).collect()
+        }
+        Value::Array(items) => items.into_iter().map(without_nulls).collect(),
+        _ => value,
     }
 }
 

@@ -9,7 +9,7 @@ use rules::Moment;
 use serde_json::to_string;
 
 use crate::NAMESPACE;
-use crate::content::{CONFIG_MAPS, Stored, data, metadata};
+use crate::content::{CONFIG_MAPS, Stored, data, metadata, written};
 use crate::state::{DEPLOYMENT, Deployment, DeploymentStatus, Monitor, OWNER, OwnerKind, Pod, REPLICA_SETS, Workload};
 use crate::store::{Labels, Object};
 
@@ -50,7 +50,7 @@ pub(crate) fn monitor(id: usize, monitor: &Monitor) -> Object {
     let Monitor { name, spec, raw_status, .. } = monitor;
     let metadata = monitor_metadata(monitor);
     let status = if raw_status == "{}" { String::new() } else { format!(r#","status":{raw_status}"#) };
-    let rest = format!(r#","spec":{}{status}"#, to_string(spec).unwrap());
+    let rest = format!(r#","spec":{}{status}"#, written(spec));
     Object { name: Arc::clone(name), id, labels: no_labels(), metadata, rest }
 }
 

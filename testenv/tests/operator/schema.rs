@@ -15,6 +15,7 @@ use configmonitor_operator::monitor::status::{
 };
 use configmonitor_operator::monitor::window::WindowSpec;
 use serde_json::{Value, json};
+use simulated_cluster::content::written;
 
 use crate::test_namespace::TestNamespace;
 use testenv::ControlPlane;
@@ -154,7 +155,7 @@ async fn every_field_of_the_types_is_in_the_schema() {
     let ns = TestNamespace::new().await;
     let mut created = Value::Null;
     for (number, spec) in specs().into_iter().enumerate() {
-        let sent = serde_json::to_value(spec).unwrap();
+        let sent = written(&spec);
         let name = if number == 0 { NAME.to_owned() } else { format!("{NAME}-{number}") };
         let answer = create_strictly(&ns, &object(&name, &sent)).await.ok().unwrap();
         assert_eq!(answer["spec"], sent);
