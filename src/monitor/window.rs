@@ -62,8 +62,8 @@ impl Window {
     }
 
     fn open_since(&self, now: ServerTime) -> Option<ServerTime> {
-        let opened = self.schedule.last_by(&self.zoned(now)?, self.duration)?;
-        Some(ServerTime::from_second(opened.as_second()))
+        let opened = self.opens_after(now.minus(self.duration))?;
+        Some(ServerTime::from_second(opened.timestamp().as_second())).filter(|opened| *opened <= now)
     }
 
     fn opens_after(&self, now: ServerTime) -> Option<Zoned> {
@@ -123,8 +123,8 @@ mod tests {
         let always = [window("* * * * *", 60, None)];
         assert_eq!(
             state(&always, "2026-11-23T00:00:59Z"),
-            "since 2026-11-23T00:00:00Z",
-            "it is open again each minute"
+            "since 2026-11-22T23:01:00Z",
+            "since the first time less than its duration ago"
         );
     }
 
@@ -193,6 +193,10 @@ mod tests {
         assert_eq!(state(&hourly, "2026-10-25T00:20:00Z"), "at 2026-10-25 02:05 CET");
         assert_eq!(state(&hourly, "2026-10-25T01:10:00Z"), "since 2026-10-25T01:05:00Z");
         assert_eq!(state(&hourly, "2026-10-25T00:10:00Z"), "since 2026-10-25T00:05:00Z");
+        // At 00:01 it is 23:01 of the day before.
+        let over_midnight = [window("30 * * * *", 10, Some("America/St_Johns"))];
+        assert_eq!(state(&over_midnight, "2010-11-07T02:30:30Z"), "at 2010-11-06 23:30 NST");
+        assert_eq!(state(&over_midnight, "2010-11-07T02:10:00Z"), "at 2010-11-06 23:30 NST");
     }
 
     #[test]
