@@ -10,10 +10,8 @@ use serde::{Deserialize, Serialize};
 #[serde(rename_all = "camelCase", default)]
 pub struct LabelSelector {
     /// The labels that an object must have.
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub match_labels: BTreeMap<String, String>,
     /// Further requirements on the labels of an object.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub match_expressions: Vec<LabelSelectorRequirement>,
 }
 
@@ -25,7 +23,7 @@ pub struct LabelSelectorRequirement {
     /// The relation between the label and `values`.
     pub operator: LabelSelectorOperator,
     /// At least one value for `In` and `NotIn`, no value for the others.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(default)]
     pub values: Vec<String>,
 }
 

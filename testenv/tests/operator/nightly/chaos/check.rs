@@ -4,7 +4,7 @@
 
 use std::collections::BTreeSet;
 
-use rules::{A_SECOND, Account, Event, reported};
+use rules::{A_SECOND, Account, reported};
 
 use super::timeline::{Monitor, MonitorVersion, Timeline};
 
