@@ -4,15 +4,14 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use futures_util::{StreamExt, TryStreamExt, stream};
-use serde::de::DeserializeOwned;
 
 use crate::kube::client::Client;
 use crate::kube::error::{Cause, Error};
 use crate::kube::labels::OwnerSelector;
 use crate::kube::list::Selection;
 use crate::kube::names::is_dns_subdomain;
-use crate::kube::objects::{DEPLOYMENTS, Deployment, Owner, REPLICA_SETS, Workload};
-use crate::kube::{PODS, Resource, Uid};
+use crate::kube::objects::{DEPLOYMENTS, Owner, REPLICA_SETS, Workload};
+use crate::kube::{PODS, Resource};
 use crate::monitor::pod::Pod;
 use crate::monitor::restart::sight::{DeploymentState, Deployments};
 use crate::monitor::restart::sight::{OwnerQuery, OwnerState, OwnerStates};
@@ -77,10 +76,8 @@ async fn deployment_state(
     selected: Option<&str>,
     owner: &Owner,
 ) -> Result<Option<DeploymentState>, Error> {
-    let Some(deployment) = read(client, DEPLOYMENTS, owner, |deployment: &Deployment| &deployment.uid).await? else {
-        return Ok(None);
-    };
-    let Deployment { replicas: desired, min_ready, selector, may_surge, is_rolling, .. } = deployment;
+    let Some(deployment) = read_workload(client, DEPLOYMENTS, owner).await? else { return Ok(None) };
+    let Workload { replicas, min_ready, selector, may_surge, is_rolling, .. } = deployment;
     let labels = selector.as_ref().and_then(OwnerSelector::to_query).filter(|labels| Some(&**labels) != selected);
     // Whoever may create a ReplicaSet chooses its name.
     let mut others = list_others(client, labels, |set| set.is_of(REPLICA_SETS) && set.is_named_after(owner)).await?;
@@ -96,30 +93,20 @@ async fn deployment_state(
         Some(handed_over) => handed_over.to.uid == owner.uid,
         None => its.contains(&pod.controller),
     });
-    Ok(Some(DeploymentState { desired, min_ready, others, may_surge, is_rolling }))
+    Ok(Some(DeploymentState { desired: replicas as usize, min_ready, others, may_surge, is_rolling }))
 }
 
-/// Returns an owner of pods, unless it is gone.
+/// Returns an owner of pods, unless it is gone, or another object has its name.
 pub(crate) async fn read_workload(
     client: &Client,
     resource: Resource,
     owner: &Owner,
 ) -> Result<Option<Workload>, Error> {
-    read(client, resource, owner, |workload: &Workload| &workload.uid).await
-}
-
-/// Returns the object with the name and the UID of the owner, if there is one.
-async fn read<T: DeserializeOwned>(
-    client: &Client,
-    resource: Resource,
-    owner: &Owner,
-    uid: impl Fn(&T) -> &Uid,
-) -> Result<Option<T>, Error> {
     if !is_dns_subdomain(&owner.name) {
         return Ok(None);
     }
     match client.get(resource, &owner.name).await {
-        Ok(answer) => Ok(Some(answer.value).filter(|object| *uid(object) == owner.uid)),
+        Ok(answer) => Ok(Some(answer.value).filter(|workload: &Workload| workload.uid == owner.uid)),
         Err(error) if error.cause.is_not_found() => Ok(None),
         Err(error) => Err(error),
     }

@@ -155,7 +155,7 @@ impl Labels {
     }
 }
 
-/// An owner of pods.
+/// An owner of pods, or the Deployment of one.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(from = "WorkloadAnswer")]
 pub struct Workload {
@@ -172,19 +172,9 @@ pub struct Workload {
     /// Why the owner cannot create pods, such as a quota. Only a ReplicaSet and a ReplicationController report a
     /// reason.
     pub(crate) failure: Option<String>,
-}
-
-/// A Deployment.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-#[serde(from = "DeploymentAnswer")]
-pub(crate) struct Deployment {
-    pub(crate) uid: Uid,
-    pub(crate) replicas: usize,
-    pub(crate) selector: Option<OwnerSelector>,
-    pub(crate) min_ready: Duration,
-    /// Whether its strategy lets two pods exist where one is desired.
+    /// Whether the strategy of a Deployment lets two pods exist where one is desired.
     pub(crate) may_surge: bool,
-    /// Whether some of its pods are of an earlier template.
+    /// Whether some pods of a Deployment are of an earlier template.
     pub(crate) is_rolling: bool,
 }
 
@@ -375,15 +365,11 @@ struct WorkloadMetadata {
     name: String,
     uid: Uid,
     #[serde(default)]
-    labels: WorkloadLabels,
+    generation: i64,
+    #[serde(default)]
+    labels: Value,
     #[serde(rename = "ownerReferences", default, deserialize_with = "controller")]
     controller: Option<Arc<Owner>>,
-}
-
-#[derive(Default, Deserialize)]
-struct WorkloadLabels {
-    #[serde(rename = "pod-template-hash")]
-    hash: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -393,78 +379,18 @@ struct WorkloadSpec {
     #[serde(default)]
     min_ready_seconds: u32,
     selector: Option<OwnerSelector>,
+    #[serde(default)]
+    strategy: Value,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct WorkloadStatus {
+    observed_generation: i64,
+    replicas: u32,
+    updated_replicas: u32,
     desired_number_scheduled: Option<u32>,
     conditions: Vec<PodCondition>,
-}
-
-#[derive(Deserialize)]
-struct DeploymentAnswer {
-    metadata: DeploymentMetadata,
-    spec: DeploymentSpec,
-    #[serde(default)]
-    status: DeploymentStatus,
-}
-
-#[derive(Deserialize)]
-struct DeploymentMetadata {
-    uid: Uid,
-    #[serde(default)]
-    generation: i64,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct DeploymentSpec {
-    replicas: Option<usize>,
-    #[serde(default)]
-    min_ready_seconds: u32,
-    selector: Option<OwnerSelector>,
-    #[serde(default)]
-    strategy: DeploymentStrategy,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct DeploymentStrategy {
-    r#type: String,
-    rolling_update: RollingUpdate,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct RollingUpdate {
-    max_surge: Value,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct DeploymentStatus {
-    observed_generation: i64,
-    replicas: usize,
-    updated_replicas: usize,
-}
-
-impl From<DeploymentAnswer> for Deployment {
-    fn from(DeploymentAnswer { metadata, spec, status }: DeploymentAnswer) -> Self {
-        let DeploymentStrategy { r#type, rolling_update } = spec.strategy;
-        let is_none = rolling_update.max_surge == 0 || rolling_update.max_surge == "0%";
-        let replicas = spec.replicas.unwrap_or(1);
-        // Fewer than desired are no sign of it: the status lags behind a pod that has another controller now.
-        let has_former = status.replicas > status.updated_replicas;
-        Self {
-            uid: metadata.uid,
-            replicas,
-            selector: spec.selector,
-            min_ready: Duration::from_secs(spec.min_ready_seconds.into()),
-            may_surge: r#type != "Recreate" && !is_none,
-            is_rolling: status.observed_generation < metadata.generation || has_former,
-        }
-    }
 }
 
 impl From<PodAnswer> for PodIdentity {
@@ -557,9 +483,13 @@ impl From<WorkloadAnswer> for Workload {
         let text =
             failure.map(|failure| failure.message.split_once(" is forbidden: ").map_or(&*failure.message, |it| it.1));
         let controller = metadata.controller;
-        let is_named_after_controller = controller.as_ref().zip(metadata.labels.hash).is_some_and(|(owner, hash)| {
-            metadata.name.strip_prefix(&*owner.name).is_some_and(|rest| rest.strip_prefix('-') == Some(&*hash))
+        let hash = metadata.labels["pod-template-hash"].as_str();
+        let is_named_after_controller = controller.as_ref().zip(hash).is_some_and(|(owner, hash)| {
+            metadata.name.strip_prefix(&*owner.name).is_some_and(|rest| rest.strip_prefix('-') == Some(hash))
         });
+        let surge = &spec.strategy["rollingUpdate"]["maxSurge"];
+        // Fewer than desired are no sign of it: the status lags behind a pod that has another controller now.
+        let has_former = status.replicas > status.updated_replicas;
         Self {
             uid: metadata.uid,
             controller,
@@ -568,6 +498,8 @@ impl From<WorkloadAnswer> for Workload {
             min_ready: Duration::from_secs(spec.min_ready_seconds.into()),
             selector: spec.selector,
             failure: text.map(|text| cut(text, MAX_TROUBLE).to_owned()),
+            may_surge: spec.strategy["type"] != "Recreate" && *surge != 0 && *surge != "0%",
+            is_rolling: status.observed_generation < metadata.generation || has_former,
         }
     }
 }
@@ -659,7 +591,7 @@ mod tests {
             let metadata = json!({ "name": "web", "uid": "u", "generation": generation });
             let status = json!({ "observedGeneration": 1, "replicas": replicas, "updatedReplicas": updated });
             let deployment = json!({ "metadata": metadata, "spec": { "replicas": 3 }, "status": status });
-            serde_json::from_value::<Deployment>(deployment).unwrap().is_rolling
+            serde_json::from_value::<Workload>(deployment).unwrap().is_rolling
         };
         assert!(!is_rolling(1, 3, 3));
         assert!(!is_rolling(1, 2, 2), "a successor is missing");
