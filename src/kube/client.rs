@@ -172,20 +172,7 @@ impl Client {
     /// # Errors
     /// [`Cause`] says what the caller can do.
     pub async fn get<T: DeserializeOwned>(&self, resource: Resource, name: &str) -> Result<Answer<T>, Error> {
-        self.get_and_keep(resource, name, |object| object).await
-    }
-
-    /// Reads one object, and returns what `keep` makes of it. Of large objects, few exist at a time.
-    ///
-    /// # Errors
-    /// [`Cause`] says what the caller can do.
-    pub(crate) async fn get_and_keep<T: DeserializeOwned, K>(
-        &self,
-        resource: Resource,
-        name: &str,
-        keep: impl FnOnce(T) -> K,
-    ) -> Result<Answer<K>, Error> {
-        self.answer_and_keep(self.request(Method::GET, Action::on("get", resource, name)), keep).await
+        self.answer(self.request(Method::GET, Action::on("get", resource, name))).await
     }
 
     /// Replaces one object, if its resourceVersion is still the one in `object`.
@@ -372,18 +359,10 @@ impl Client {
     }
 
     async fn answer<T: DeserializeOwned>(&self, request: Request) -> Result<Answer<T>, Error> {
-        self.answer_and_keep(request, |value| value).await
-    }
-
-    async fn answer_and_keep<T: DeserializeOwned, K>(
-        &self,
-        request: Request,
-        keep: impl FnOnce(T) -> K,
-    ) -> Result<Answer<K>, Error> {
         let action = request.action.clone();
         let _permit = self.request_permit(&action).await?;
         let (body, at) = self.exchange(request).await?;
-        Ok(Answer { value: keep(parse(&body.text, &action)?), at })
+        Ok(Answer { value: parse(&body.text, &action)?, at })
     }
 
     pub(super) async fn exchange(&self, request: Request) -> Result<(Whole, ServerTime), Error> {

@@ -52,10 +52,13 @@ pub(crate) struct FetchedObject {
 
 pub(crate) async fn fetch(client: &Client, source: &SourceName, part: &KeySets) -> Result<Fetched, Error> {
     let SourceName { kind, name } = source;
-    let answer = client.get_and_keep(kind.resource(), name, |object| FetchedObject::of(&object, source, part)).await;
+    let answer = client.get(kind.resource(), name).await;
     let came = timer_now();
     match answer {
-        Ok(Answer { value, at }) => Ok(Fetched { object: Some(Arc::new(value)), at, came }),
+        // Before anything else is awaited: of large objects, few exist at a time.
+        Ok(Answer { value, at }) => {
+            Ok(Fetched { object: Some(Arc::new(FetchedObject::of(&value, source, part))), at, came })
+        }
         Err(error) if error.cause.is_not_found() => Ok(Fetched { object: None, at: client.server_now(), came }),
         Err(error) => Err(error),
     }

@@ -65,8 +65,7 @@ fn client(script: &Script) -> Client {
 }
 
 async fn length(client: &Client, name: &str) -> usize {
-    let answer = client.get_and_keep(CONFIG_MAPS, name, |text: String| text.len()).await;
-    answer.map_or(0, |answer| answer.value)
+    client.get(CONFIG_MAPS, name).await.map_or(0, |answer: Answer<String>| answer.value.len())
 }
 
 #[tokio::test]
