@@ -166,7 +166,7 @@ impl Default for Metrics {
             requests: new(
                 r,
                 "configmonitor_api_requests",
-                "Requests to the API server by verb, resource, and status code: none without an answer, canceled if the operator stopped waiting",
+                "Requests to the API server by verb, resource, and status code: none without an answer",
             ),
             request_duration: add(
                 r,
@@ -348,8 +348,6 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kube::meter::Exchange;
-    use crate::kube::{Action, PODS};
     use crate::monitor::reason::{Holds, Reason};
 
     fn tally(metrics: &Arc<Metrics>, name: &str) -> Tally {
@@ -466,15 +464,13 @@ mod tests {
 
     #[test]
     fn a_request_without_an_answer_is_counted_too() {
-        let (metrics, action) = (Metrics::default(), Action::new("list", PODS));
-        Exchange::begin(&metrics, &action).ended(Some(200));
-        Exchange::begin(&metrics, &action).ended(None);
-        drop(Exchange::begin(&metrics, &action));
+        let metrics = Metrics::default();
+        metrics.requested("list", "pods".into(), "200".into(), Duration::ZERO);
+        metrics.requested("list", "pods".into(), "none".into(), Duration::ZERO);
         assert_eq!(
             lines_of(&metrics, "configmonitor_api_requests_total"),
             [
                 "configmonitor_api_requests_total{verb=\"list\",resource=\"pods\",code=\"200\"} 1",
-                "configmonitor_api_requests_total{verb=\"list\",resource=\"pods\",code=\"canceled\"} 1",
                 "configmonitor_api_requests_total{verb=\"list\",resource=\"pods\",code=\"none\"} 1",
             ]
         );
@@ -516,7 +512,7 @@ mod tests {
         set(&mut one, Reason::QuietPeriod, Some(ServerTime::from_second(9)));
         let mut other = tally(&metrics, "other");
         set(&mut other, Reason::Forbidden, None);
-        drop(Exchange::begin(&*metrics, &Action::new("list", PODS)));
+        metrics.requested("list", "pods".into(), "200".into(), Duration::ZERO);
         metrics.watch_restarted("pods", "Ended");
         metrics.set_handed_over("shop", 1, Some(ServerTime::from_second(9)));
         let _watch = Pulse::of(&*metrics, "secrets");

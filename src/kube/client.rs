@@ -17,7 +17,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::error::{Cause, Error};
-use super::meter::{Exchange, Meter};
+use super::meter::Meter;
 use super::objects::position;
 use super::transport::{Body, Request, Response, Transport};
 use super::{Action, PODS, Resource, ResourceVersion, ServerTime, Uid};
@@ -397,10 +397,11 @@ impl Client {
     /// Sends a request. Returns the head of a successful answer. Reads any other answer whole and returns the failure.
     /// Gives up at `deadline`.
     pub(super) async fn send(&self, request: Request, deadline: Instant) -> Result<Response, Cause> {
-        let mut exchange = Exchange::begin(self.meter(), &request.action);
+        let (verb, resource, started) = (request.action.verb, request.action.rule(), Instant::now());
         let answer = tokio::time::timeout_at(deadline, self.shared.transport.send(request)).await;
         let answer = answer.unwrap_or_else(|_| Err("timed out".to_owned()));
-        exchange.ended(answer.as_ref().ok().map(|answer| answer.code));
+        let code = answer.as_ref().map_or("none".into(), |answer| answer.code.to_string().into());
+        self.meter().requested(verb, resource, code, started.elapsed());
         let answer = answer.map_err(Cause::Unreachable)?;
         if (200..300).contains(&answer.code) {
             return Ok(answer);

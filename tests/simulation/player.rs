@@ -82,7 +82,7 @@ fn miscounted(network: &Network) -> Vec<String> {
             let Some(series) = line.strip_prefix("configmonitor_api_requests_total{") else { continue };
             let (_, code) = series.split_once("code=\"").unwrap();
             let (code, count) = code.split_once("\"} ").unwrap();
-            // `none` and `canceled` are no answers.
+            // `none` is no answer.
             let Ok(code) = code.parse() else { continue };
             *counted.entry((life, code)).or_default() += count.parse::<u64>().unwrap();
         }
