@@ -20,24 +20,7 @@ pub(crate) const RETRY_PERIOD: Duration = Duration::from_secs(2);
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Lease {
     #[serde(default)]
-    spec: LeaseSpec,
-    #[serde(flatten)]
-    others: Map<String, Value>,
-}
-
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct LeaseSpec {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    holder_identity: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    lease_duration_seconds: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    acquire_time: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    renew_time: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    lease_transitions: Option<u64>,
+    spec: Map<String, Value>,
     #[serde(flatten)]
     others: Map<String, Value>,
 }
@@ -102,21 +85,36 @@ pub(crate) enum Loss {
 }
 
 impl Lease {
+    /// One that does not exist yet.
+    fn new() -> Self {
+        let others = [
+            ("apiVersion", json!(LEASES.api_version)),
+            ("kind", json!(LEASES.kind)),
+            ("metadata", json!({ "name": NAME })),
+        ];
+        Self { spec: Map::new(), others: others.map(|(key, value)| (key.to_owned(), value)).into_iter().collect() }
+    }
+
     /// The identity of the holder, unless the Lease is free.
     fn holder(&self) -> Option<&str> {
-        self.spec.holder_identity.as_deref().filter(|holder| !holder.is_empty())
+        self.spec.get("holderIdentity")?.as_str().filter(|holder| !holder.is_empty())
     }
 
     /// The time after the last change at which the Lease expires.
     fn duration(&self) -> Duration {
-        self.spec.lease_duration_seconds.map_or(LEASE_DURATION, Duration::from_secs)
+        let seconds = self.spec.get("leaseDurationSeconds").and_then(Value::as_u64);
+        seconds.map_or(LEASE_DURATION, Duration::from_secs)
     }
 
-    fn released(mut self, now: String) -> Self {
-        self.spec.holder_identity = Some(String::new());
-        self.spec.lease_duration_seconds = Some(1);
-        self.spec.acquire_time = Some(now.clone());
-        self.spec.renew_time = Some(now);
+    /// The Lease with this holder for this time from `now` on.
+    fn held(mut self, holder: &str, duration: Duration, now: &str) -> Self {
+        let acquired = (self.holder() != Some(holder)).then(|| ("acquireTime", json!(now)));
+        let fields = [
+            ("holderIdentity", json!(holder)),
+            ("leaseDurationSeconds", json!(duration.as_secs())),
+            ("renewTime", json!(now)),
+        ];
+        self.spec.extend(fields.into_iter().chain(acquired).map(|(key, value)| (key.to_owned(), value)));
         self
     }
 }
@@ -147,7 +145,7 @@ impl Candidate {
         match &self.role {
             Role::Leader { lease: Some(lease), .. } => {
                 let lease = lease.clone();
-                self.hold(lease, time)
+                LeaseRequest::Replace(self.hold(lease, time))
             }
             Role::Leader { lease: None, .. } | Role::Standby(_) => LeaseRequest::Read,
         }
@@ -162,11 +160,11 @@ impl Candidate {
                 let is_expired = now.saturating_duration_since(since) >= lease.duration();
                 let is_free = lease.holder().is_none_or(|holder| holder == self.identity) || is_expired;
                 *known = Some((lease.clone(), since));
-                if is_free { Next::Send(self.hold(lease, time)) } else { Next::Wait }
+                if is_free { Next::Send(LeaseRequest::Replace(self.hold(lease, time))) } else { Next::Wait }
             }
             (Role::Leader { .. }, LeaseAnswer::Read(lease)) => match lease.holder() {
                 Some(other) if other != self.identity => Next::Lost(Loss::Taken(other.to_owned())),
-                _ => Next::Send(self.hold(lease, time)),
+                _ => Next::Send(LeaseRequest::Replace(self.hold(lease, time))),
             },
             (_, LeaseAnswer::Written(lease)) => {
                 self.role = Role::Leader { renewed: sent, lease: Some(lease) };
@@ -177,7 +175,7 @@ impl Candidate {
                 *known = None;
                 Next::Send(LeaseRequest::Read)
             }
-            (_, LeaseAnswer::Missing) => Next::Send(self.create()),
+            (_, LeaseAnswer::Missing) => Next::Send(LeaseRequest::Create(self.hold(Lease::new(), time))),
             (_, LeaseAnswer::Conflict | LeaseAnswer::Failed) => Next::Wait,
         };
         match self.deadline() {
@@ -189,41 +187,17 @@ impl Candidate {
     /// The Lease to write in order to release it, if this process holds it.
     pub(crate) fn release(&mut self, lease: Lease, time: ServerTime) -> Option<Lease> {
         let now = self.later(time);
-        (lease.holder() == Some(&self.identity)).then(|| lease.released(now))
+        (lease.holder() == Some(&self.identity)).then(|| lease.held("", Duration::from_secs(1), &now))
     }
 
-    /// The request that takes or renews this Lease.
-    fn hold(&mut self, mut lease: Lease, time: ServerTime) -> LeaseRequest {
-        let now = self.later(time);
+    /// The Lease to write in order to take or renew this one.
+    fn hold(&mut self, mut lease: Lease, time: ServerTime) -> Lease {
         if lease.holder() != Some(&self.identity) {
-            lease.spec.lease_transitions = Some(lease.spec.lease_transitions.unwrap_or(0) + 1);
-            lease.spec.acquire_time = None;
+            let transitions = lease.spec.get("leaseTransitions").and_then(Value::as_u64).unwrap_or(0);
+            lease.spec.insert("leaseTransitions".to_owned(), json!(transitions + 1));
         }
-        lease.spec.acquire_time.get_or_insert_with(|| now.clone());
-        lease.spec.holder_identity = Some(self.identity.clone());
-        lease.spec.lease_duration_seconds = Some(LEASE_DURATION.as_secs());
-        lease.spec.renew_time = Some(now);
-        LeaseRequest::Replace(lease)
-    }
-
-    /// The request that creates the Lease. Its times follow with the first renewal, because no answer has told the time
-    /// yet.
-    fn create(&self) -> LeaseRequest {
-        let spec = LeaseSpec {
-            holder_identity: Some(self.identity.clone()),
-            lease_duration_seconds: Some(LEASE_DURATION.as_secs()),
-            acquire_time: None,
-            renew_time: None,
-            lease_transitions: Some(0),
-            others: Map::new(),
-        };
-        let others = [
-            ("apiVersion", json!(LEASES.api_version)),
-            ("kind", json!(LEASES.kind)),
-            ("metadata", json!({ "name": NAME })),
-        ];
-        let others = others.map(|(key, value)| (key.to_owned(), value)).into_iter().collect();
-        LeaseRequest::Create(Lease { spec, others })
+        let now = self.later(time);
+        lease.held(&self.identity, LEASE_DURATION, &now)
     }
 
     /// A time after all earlier ones, whatever the clock says: other processes notice a renewal by the new

@@ -152,7 +152,7 @@ fn a_leader_whose_lease_is_taken_exits_and_sends_nothing_more() {
     let scenario = scenario(&lease);
     let mut operator = Operator::start_with(&scenario.server, &REPLICA);
     scenario.wait_until_over(&operator);
-    assert_eq!(lease.spec()["leaseTransitions"], 0);
+    assert_eq!(lease.spec()["leaseTransitions"], 1);
     let request = scenario.server.request("post leases");
     assert_eq!(request.json()["metadata"], json!({ "name": "configmonitor-operator" }));
     lease.take("other");
