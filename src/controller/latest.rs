@@ -17,8 +17,6 @@ pub(crate) enum Doorbell {
     At(ResourceVersion),
     /// The source does not exist.
     Gone,
-    /// A right is missing, so that an edit of the source would go unseen.
-    Refused(Box<Error>),
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -43,6 +41,8 @@ pub(crate) struct Latest {
     pub(crate) awaits_pods: bool,
     /// Why edits of discovered Secrets would go unseen.
     pub(crate) no_secrets: Option<Arc<Error>>,
+    /// Why edits of ConfigMaps would go unseen.
+    pub(crate) no_config_maps: Option<Arc<Error>>,
 }
 
 /// The doorbell of a source, which the keepers of all ConfigMonitors that refer to it share.

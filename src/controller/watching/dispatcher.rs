@@ -465,7 +465,8 @@ mod tests {
         assert_eq!((update.len(), update[0].shared.client.namespace()), (1, "y"));
         let (_, update) = dispatcher.handle(&all, Update::Source(Event::Synced), Instant::now());
         assert_eq!(dispatcher.secrets().collect::<Vec<_>>(), [all]);
-        assert_eq!(update.len(), 1, "the list has no such Secret");
+        let told: Vec<&str> = update.iter().map(|update| update.shared.client.namespace()).collect();
+        assert_eq!(told, ["x", "y"], "no Secret is refused any more");
         dispatcher.monitor(Event::Applied(Ok(monitor("y", "2", "configMap"))));
         assert_eq!(dispatcher.secrets().count(), 0, "none is named any more");
     }

@@ -47,6 +47,8 @@ pub(crate) struct Index {
     excluded: Arc<BTreeSet<Arc<str>>>,
     /// Why not all Secrets can be watched, so that edits of discovered ones would go unseen.
     no_secrets: Option<Arc<Error>>,
+    /// Why ConfigMaps cannot be watched.
+    no_config_maps: Option<Arc<Error>>,
     watches_changed: bool,
 }
 
@@ -99,8 +101,6 @@ const RELIST_PAUSE: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 struct KnownSource {
     bell: Arc<SourceBell>,
-    /// The bell while the source may not be watched.
-    refused: Option<Arc<SourceBell>>,
     /// Most sources have one.
     monitors: Vec<Uid>,
 }
@@ -257,32 +257,13 @@ impl Index {
 
     /// Handles the refusal of a watch on sources, or with `None` the end of the refusal.
     fn handle_refusal(&mut self, kind: Kind, error: Option<Error>) -> Vec<Instruction> {
-        if kind.is_confidential() {
-            let refused = error.map(Arc::new);
-            if self.no_secrets == refused {
-                return Vec::new();
-            }
-            self.no_secrets = refused;
-            // Those that are named are polled.
-            return self.notify(self.discovering().collect());
+        let refused = error.map(Arc::new);
+        let known = if kind.is_confidential() { &mut self.no_secrets } else { &mut self.no_config_maps };
+        if *known == refused {
+            return Vec::new();
         }
-        let doorbell = error.map(|error| Doorbell::Refused(Box::new(error)));
-        let mut concerned: Vec<Uid> = Vec::new();
-        for (name, source) in self.sources.iter_mut().filter(|(name, _)| name.kind == kind) {
-            if source.refused.as_ref().map(|bell| &bell.doorbell) != doorbell.as_ref() {
-                let rung = source.bell.rung;
-                let refused = |doorbell| Arc::new(SourceBell { source: name.clone(), doorbell, rung });
-                source.refused = doorbell.clone().map(refused);
-                concerned.extend(source.monitors.iter().cloned());
-            }
-        }
-        self.notify(concerned)
-    }
-
-    /// Returns the ConfigMonitors whose sources are read from pods.
-    fn discovering(&self) -> impl Iterator<Item = Uid> {
-        let discovering = self.monitors.iter().filter(|(_, monitor)| monitor.discovering.is_some());
-        discovering.map(|(uid, _)| uid.clone())
+        *known = refused;
+        self.notify(self.monitors.keys().cloned().collect())
     }
 
     pub(crate) fn handle_source(&mut self, kind: Kind, event: Event<MetadataOnly>, now: Instant) -> Vec<Instruction> {
@@ -484,21 +465,24 @@ impl Index {
     fn latest(&self, uid: &Uid) -> Option<Latest> {
         let KnownMonitor { sources, discovering, generation, baselined, request, listed, .. } =
             self.monitors.get(uid)?;
-        let bell = |source: &SourceName| {
-            let KnownSource { bell, refused, .. } = self.sources.get(source)?;
-            Some(Arc::clone(refused.as_ref().unwrap_or(bell)))
-        };
+        let bell = |source: &SourceName| Some(Arc::clone(&self.sources.get(source)?.bell));
         let pods = discovering.as_ref().and_then(|discovering| self.pods.get(&discovering.selector));
         let found = pods.and_then(|pods| match (&pods.refused, &pods.found) {
             (Some(error), _) => Some(Err(Arc::clone(error))),
             (None, found) => found.clone().map(Ok),
         });
-        let awaits_pods = pods.is_some_and(|pods| pods.is_awaited);
-        let (generation, baselined, listed, request) = (*generation, *baselined, listed.clone(), request.clone());
-        let sources = sources.iter().filter_map(bell).collect();
-        let no_secrets = self.no_secrets.clone().filter(|_| discovering.is_some());
-        let is_stopped = false;
-        Some(Latest { is_stopped, generation, baselined, request, listed, sources, found, awaits_pods, no_secrets })
+        Some(Latest {
+            is_stopped: false,
+            generation: *generation,
+            baselined: *baselined,
+            request: request.clone(),
+            listed: listed.clone(),
+            sources: sources.iter().filter_map(bell).collect(),
+            found,
+            awaits_pods: pods.is_some_and(|pods| pods.is_awaited),
+            no_secrets: self.no_secrets.clone().filter(|_| discovering.is_some()),
+            no_config_maps: self.no_config_maps.clone(),
+        })
     }
 }
 
@@ -517,7 +501,7 @@ impl SelectedPods {
 impl KnownSource {
     fn new(name: &SourceName) -> Self {
         let bell = SourceBell { source: name.clone(), doorbell: Doorbell::Silent, rung: None };
-        Self { bell: Arc::new(bell), refused: None, monitors: Vec::new() }
+        Self { bell: Arc::new(bell), monitors: Vec::new() }
     }
 }
 

@@ -15,11 +15,12 @@ use self::reading::Reading;
 use self::record::Record;
 use crate::controller::clock::timer_now;
 use crate::controller::keeper::context::Context;
-use crate::controller::latest::{Doorbell, Latest};
+use crate::controller::latest::Latest;
 use crate::controller::shared::{KeySets, fetch};
 use crate::kube::error::Error;
 use crate::kube::{ResourceVersion, Uid};
 use crate::monitor::ConfigMonitor;
+use crate::monitor::content::Kind;
 use crate::monitor::decide::{Content, Look};
 use crate::monitor::source::{Origin, Source, SourceName};
 use crate::monitor::spec::Policy;
@@ -192,6 +193,10 @@ impl Memory {
         before: Option<Reading>,
         now: Instant,
     ) -> (Option<Reading>, Option<Error>) {
+        let refused = latest.no_config_maps.as_deref().filter(|_| source.name.kind == Kind::ConfigMap);
+        if let Some(error) = refused {
+            return (before, Some(error.clone()));
+        }
         // `None` if the index does not know yet that the spec names this source.
         let bell = latest.bell(&source.name);
         let known = self.status().and_then(|status| status.source(&source.name));
@@ -208,9 +213,6 @@ impl Memory {
                 reading.bell = Some(Arc::clone(bell));
             }
             return (reading, None);
-        }
-        if let Some(Doorbell::Refused(error)) = bell.map(|bell| &bell.doorbell) {
-            return (before, Some((**error).clone()));
         }
         let not_before = bell.and_then(|bell| bell.rung).max(self.read_from).unwrap_or(now);
         let interest = context.shared.sources.interest(&source.name);
