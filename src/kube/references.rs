@@ -1,55 +1,49 @@
 //! The ConfigMaps and Secrets that a pod refers to, by its own spec. The API server lets nobody change these fields of a
 //! pod.
 
-use std::fmt;
-use std::marker::PhantomData;
-
-use serde::de::{DeserializeOwned, SeqAccess, Visitor};
-use serde::{Deserialize, Deserializer};
+use serde::Deserialize;
 
 use super::{CONFIG_MAPS, Resource, SECRETS};
 
 /// The part of a pod's spec that refers to ConfigMaps and Secrets. Ephemeral containers do not count, as no successor
 /// has them, and neither does what the kubelet or a driver reads for a pod, such as credentials of a registry.
+///
+/// A pod may have a hundred thousand elements that refer to nothing. What an element refers to is boxed, so that these
+/// take no more memory than their JSON.
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct References {
-    #[serde(deserialize_with = "referring")]
     volumes: Vec<Volume>,
-    #[serde(deserialize_with = "referring")]
     containers: Vec<Container>,
-    #[serde(deserialize_with = "referring")]
     init_containers: Vec<Container>,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct Volume {
-    config_map: Option<NamedObject>,
-    secret: Option<NamedObject>,
-    projected: Option<Projected>,
+    config_map: Option<Box<NamedObject>>,
+    secret: Option<Box<NamedObject>>,
+    projected: Option<Box<Projected>>,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Projected {
-    #[serde(deserialize_with = "referring")]
-    sources: Vec<Reference>,
+    // The API server writes an empty list as null.
+    sources: Option<Vec<Reference>>,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct Container {
-    #[serde(deserialize_with = "referring")]
     env_from: Vec<Reference>,
-    #[serde(deserialize_with = "referring")]
     env: Vec<Variable>,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct Variable {
-    value_from: Option<Reference>,
+    value_from: Option<Box<Reference>>,
 }
 
 /// A source of a projected volume, an element of `envFrom`, or a `valueFrom`: each has keys of its own.
@@ -57,9 +51,9 @@ struct Variable {
 #[serde(rename_all = "camelCase", default)]
 struct Reference {
     #[serde(alias = "configMapRef", alias = "configMapKeyRef")]
-    config_map: Option<NamedObject>,
+    config_map: Option<Box<NamedObject>>,
     #[serde(alias = "secretRef", alias = "secretKeyRef")]
-    secret: Option<NamedObject>,
+    secret: Option<Box<NamedObject>>,
 }
 
 #[derive(Default, Deserialize)]
@@ -93,33 +87,9 @@ pub struct Referred<'a> {
     pub keys: Option<Vec<&'a str>>,
 }
 
-/// A part of a spec, which may refer to something.
-trait Part {
-    fn named(&self) -> impl Iterator<Item = Referred<'_>>;
-}
-
-impl Part for Reference {
+impl Reference {
     fn named(&self) -> impl Iterator<Item = Referred<'_>> {
-        named(self.config_map.as_ref(), self.secret.as_ref())
-    }
-}
-
-impl Part for Volume {
-    fn named(&self) -> impl Iterator<Item = Referred<'_>> {
-        let projected = self.projected.iter().flat_map(|projected| &projected.sources).flat_map(Part::named);
-        named(self.config_map.as_ref(), self.secret.as_ref()).chain(projected)
-    }
-}
-
-impl Part for Variable {
-    fn named(&self) -> impl Iterator<Item = Referred<'_>> {
-        self.value_from.iter().flat_map(Part::named)
-    }
-}
-
-impl Part for Container {
-    fn named(&self) -> impl Iterator<Item = Referred<'_>> {
-        self.env_from.iter().flat_map(Part::named).chain(self.env.iter().flat_map(Part::named))
+        named(self.config_map.as_deref(), self.secret.as_deref())
     }
 }
 
@@ -139,39 +109,15 @@ fn named<'a>(
 impl References {
     /// Returns each object that is referred to. An object may be returned more than once.
     pub fn iter(&self) -> impl Iterator<Item = Referred<'_>> {
+        let mounted =
+            self.volumes.iter().flat_map(|volume| named(volume.config_map.as_deref(), volume.secret.as_deref()));
+        let projected = self.volumes.iter().filter_map(|volume| volume.projected.as_ref()?.sources.as_ref()).flatten();
         let containers = self.init_containers.iter().chain(&self.containers);
-        self.volumes.iter().flat_map(Part::named).chain(containers.flat_map(Part::named))
+        let of_containers = containers.flat_map(|Container { env_from, env }| {
+            env_from.iter().chain(env.iter().filter_map(|variable| variable.value_from.as_deref()))
+        });
+        mounted.chain(projected.chain(of_containers).flat_map(Reference::named))
     }
-}
-
-/// Decodes the elements of a list that refer to something. A pod may have a million others. The API server writes an
-/// empty list of a projected volume as null.
-fn referring<'de, D: Deserializer<'de>, T: Part + DeserializeOwned>(deserializer: D) -> Result<Vec<T>, D::Error> {
-    struct Elements<T>(PhantomData<T>);
-
-    impl<'de, T: Part + DeserializeOwned> Visitor<'de> for Elements<T> {
-        type Value = Vec<T>;
-
-        fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-            formatter.write_str("a list or null")
-        }
-
-        fn visit_unit<E>(self) -> Result<Vec<T>, E> {
-            Ok(Vec::new())
-        }
-
-        fn visit_seq<A: SeqAccess<'de>>(self, mut elements: A) -> Result<Vec<T>, A::Error> {
-            let mut referring = Vec::new();
-            while let Some(element) = elements.next_element::<T>()? {
-                if element.named().next().is_some() {
-                    referring.push(element);
-                }
-            }
-            Ok(referring)
-        }
-    }
-
-    deserializer.deserialize_any(Elements(PhantomData))
 }
 
 #[cfg(test)]
@@ -224,6 +170,13 @@ mod tests {
             let expected: BTreeSet<String> = expected.split(' ').map(str::to_owned).collect();
             assert_eq!(references(spec.clone()), expected, "{spec}");
         }
+    }
+
+    #[test]
+    fn what_refers_to_nothing_takes_no_more_memory_than_its_json() {
+        assert!(size_of::<Variable>() <= r#"{"name":"A"}"#.len());
+        assert!(size_of::<Reference>() <= r#"{"downwardAPI":{}}"#.len());
+        assert!(size_of::<Volume>() <= r#"{"name":"a","emptyDir":{}}"#.len());
     }
 
     #[test]
