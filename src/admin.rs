@@ -8,7 +8,7 @@ use std::convert::Infallible;
 use std::future::ready;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -120,7 +120,7 @@ impl Admin {
     }
 
     fn metrics(&self) -> Bytes {
-        let mut last = self.text.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut last = crate::kube::lock(&self.text);
         let is_fresh = last.0.elapsed() < SHARES_TEXT_FOR;
         let text = last.1.upgrade().filter(|_| is_fresh).unwrap_or_else(|| {
             let text: Arc<[u8]> = self.metrics.text(self.why_not_ready().is_none()).into_bytes().into();

@@ -6,7 +6,7 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use prometheus_client::encoding::text::encode;
@@ -16,8 +16,8 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Metric, Registry};
 
-use crate::kube::ServerTime;
 use crate::kube::meter::{Meter, Pulse};
+use crate::kube::{ServerTime, lock};
 
 /// The media type of [`Metrics::text`].
 pub(crate) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -338,11 +338,6 @@ fn add<M: Metric + Clone>(registry: &mut Registry, name: &str, help: &str, metri
 
 fn named((namespace, name): &Key) -> Who {
     vec![("namespace", Arc::clone(namespace)), ("name", Arc::clone(name))]
-}
-
-/// Locks a mutex. A panic of another holder leaves no value half written.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! The client of the API server. Every request of the operator starts here and is sent by a [`Transport`].
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
@@ -20,7 +20,7 @@ use super::error::{Cause, Error};
 use super::meter::Meter;
 use super::objects::position;
 use super::transport::{Body, Request, Response, Transport};
-use super::{Action, PODS, Resource, ResourceVersion, ServerTime, Uid};
+use super::{Action, PODS, Resource, ResourceVersion, ServerTime, Uid, lock};
 
 /// Timeout of a request that reads.
 pub(super) const TIMEOUT: Duration = Duration::from_secs(30);
@@ -164,7 +164,7 @@ impl Client {
     /// The time on the API server: the `Date` of the last answer and the time since then. Before the first answer, the
     /// Unix epoch.
     pub(crate) fn server_now(&self) -> ServerTime {
-        self.clock().map_or(ServerTime::from_second(0), |(at, came)| at.plus(came.elapsed()))
+        lock(&self.shared.clock).map_or(ServerTime::from_second(0), |(at, came)| at.plus(came.elapsed()))
     }
 
     /// Reads one object.
@@ -373,7 +373,7 @@ impl Client {
             let answer = self.send(request, deadline).await?;
             let at = date(&answer.headers).ok_or_else(|| Cause::Undecodable("no Date header".to_owned()))?;
             let body = self.read(answer.body).await?;
-            *self.clock() = Some((at, Instant::now()));
+            *lock(&self.shared.clock) = Some((at, Instant::now()));
             Ok((body, at))
         };
         let answer = tokio::time::timeout_at(deadline, exchange).await;
@@ -413,13 +413,9 @@ impl Client {
         let cause = Cause::of_answer(answer.code, retry_after, &text);
         // Not that of any other error, which may come from the proxy: it has its own clock.
         if let Some(at) = date(&answer.headers).filter(|_| cause.is_not_found()) {
-            *self.clock() = Some((at, Instant::now()));
+            *lock(&self.shared.clock) = Some((at, Instant::now()));
         }
         Err(cause)
-    }
-
-    fn clock(&self) -> MutexGuard<'_, Option<(ServerTime, Instant)>> {
-        self.shared.clock.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -462,7 +458,7 @@ async fn append(text: &mut BytesMut, rest: &mut Body, max: usize) -> Result<(), 
 
 impl ClientState {
     fn share_of(&self, namespace: &Arc<str>) -> Arc<Permits> {
-        let mut shares = self.shares.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut shares = lock(&self.shares);
         shares.get(namespace).and_then(Weak::upgrade).unwrap_or_else(|| {
             shares.retain(|_, share| share.strong_count() > 0);
             let Permits { max_requests, max_deletions, .. } = self.limits;

@@ -18,7 +18,7 @@ pub(crate) mod unlisted;
 pub mod watch;
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
@@ -75,6 +75,11 @@ pub const PODS: Resource = Resource { api_version: "v1", kind: "Pod", plural: "p
 pub const EVENTS: Resource = Resource { api_version: "events.k8s.io/v1", kind: "Event", plural: "events" };
 /// `coordination.k8s.io/v1` Leases.
 pub const LEASES: Resource = Resource { api_version: "coordination.k8s.io/v1", kind: "Lease", plural: "leases" };
+
+/// Locks a mutex. A panic of another holder leaves no value half written.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 impl Action {
     pub(crate) fn new(verb: &'static str, resource: Resource) -> Self {

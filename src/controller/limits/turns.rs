@@ -3,11 +3,11 @@
 
 use std::collections::BTreeSet;
 use std::pin::pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use tokio::sync::Notify;
 
-use crate::kube::Uid;
+use crate::kube::{Uid, lock};
 
 /// The owners whose pods a pass counts or deletes.
 pub(crate) type Owners = BTreeSet<Uid>;
@@ -42,23 +42,23 @@ pub(crate) struct Turn {
 impl Turns {
     /// A list that began at the same number shows every deletion of these turns.
     pub(crate) fn ended(&self) -> u64 {
-        self.state().ended
+        lock(&self.state).ended
     }
 
     /// Returns a turn with these owners, unless a keeper has a turn with one of them or waits for one.
     pub(crate) fn try_take(self: &Arc<Self>, owners: Owners) -> Option<Turn> {
-        let mut state = self.state();
+        let mut state = lock(&self.state);
         let is_free = state.claims.iter().all(|other| other.owners.is_disjoint(&owners));
         is_free.then(|| self.queue(&mut state, owners))
     }
 
     /// Waits for the keepers that asked earlier for one of these owners, and returns a turn.
     pub(crate) async fn take(self: &Arc<Self>, owners: Owners) -> Turn {
-        let turn = self.queue(&mut self.state(), owners);
+        let turn = self.queue(&mut lock(&self.state), owners);
         loop {
             let mut freed = pin!(self.freed.notified());
             freed.as_mut().enable();
-            if self.state().is_held(turn.id) {
+            if lock(&self.state).is_held(turn.id) {
                 return turn;
             }
             freed.await;
@@ -70,10 +70,6 @@ impl Turns {
         let id = state.next;
         state.claims.push(Place { id, owners });
         Turn { turns: Arc::clone(self), id }
-    }
-
-    fn state(&self) -> MutexGuard<'_, Queue> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -87,13 +83,13 @@ impl Queue {
 
 impl Turn {
     pub(crate) fn covers(&self, owners: &Owners) -> bool {
-        self.turns.state().claims.iter().any(|claim| claim.id == self.id && claim.owners.is_superset(owners))
+        lock(&self.turns.state).claims.iter().any(|claim| claim.id == self.id && claim.owners.is_superset(owners))
     }
 }
 
 impl Drop for Turn {
     fn drop(&mut self) {
-        let mut state = self.turns.state();
+        let mut state = lock(&self.turns.state);
         state.claims.retain(|claim| claim.id != self.id);
         state.ended += 1;
         drop(state);

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::pin::pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Instant;
 
 use futures_util::{Stream, StreamExt};
@@ -17,7 +17,7 @@ use crate::kube::client::Client;
 use crate::kube::error::Error;
 use crate::kube::list::Selection;
 use crate::kube::watch::{Event, watch_from};
-use crate::kube::{PODS, Uid};
+use crate::kube::{PODS, Uid, lock};
 use crate::monitor::pod::Pod;
 
 /// How many of the pods that have failed are remembered: the last ones.
@@ -78,9 +78,9 @@ impl Bells {
         (query, listing): (String, &Listing),
         surges: bool,
     ) -> Option<Listener> {
-        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = lock(&self.0);
         known.retain(|_, bell| bell.strong_count() > 0);
-        let open = known.get(&query).and_then(Weak::upgrade).filter(|bell| bell.rung.rings().ended.is_none());
+        let open = known.get(&query).and_then(Weak::upgrade).filter(|bell| lock(&bell.rung.rings).ended.is_none());
         let bell = match open {
             Some(bell) => bell,
             None => {
@@ -103,18 +103,14 @@ impl Bells {
             }
         };
         let before =
-            Some(bell.rung.rings()).filter(|rings| rings.at < Some(listing.began)).map_or(0, |rings| rings.ready);
+            Some(lock(&bell.rung.rings)).filter(|rings| rings.at < Some(listing.began)).map_or(0, |rings| rings.ready);
         Some(Listener { bell, heard: 0, before })
     }
 }
 
 impl Rung {
-    fn rings(&self) -> MutexGuard<'_, Rings> {
-        self.rings.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn add(&self, what: impl FnOnce(&mut Rings)) {
-        let mut rings = self.rings();
+        let mut rings = lock(&self.rings);
         what(&mut rings);
         rings.count += 1;
         drop(rings);
@@ -159,7 +155,7 @@ impl Rung {
             if is_news {
                 self.add_ready();
             }
-            if pod.crash.is_some() && !self.rings().failed.iter().any(|known| known.uid == pod.uid) {
+            if pod.crash.is_some() && !lock(&self.rings).failed.iter().any(|known| known.uid == pod.uid) {
                 self.add(|rings| {
                     rings.failed.truncate(MOST_FAILED - 1);
                     rings.failed.insert(0, Arc::new(pod.handed_over_if(surges)));
@@ -188,7 +184,7 @@ impl Listener {
 
     /// Returns what it has not heard.
     fn rung(&mut self) -> Option<Result<Ring, Option<Error>>> {
-        let rings = self.bell.rung.rings();
+        let rings = lock(&self.bell.rung.rings);
         if let Some(why) = &rings.ended {
             return Some(Err(why.clone()));
         }
@@ -249,11 +245,11 @@ mod tests {
             (vec![gone()], 1),
         ] {
             let rung = rung(events).await;
-            let rings = rung.rings();
+            let rings = lock(&rung.rings);
             assert_eq!((rings.ready, rings.count, &rings.ended), (ready, ready + 1, &Some(None)));
         }
         let rung = rung(["b", "b", "c"].map(|name| applied(name, false, Some("exited"))).into()).await;
-        let rings = rung.rings();
+        let rings = lock(&rung.rings);
         assert_eq!((rings.failed.iter().map(|pod| &*pod.name).collect::<Vec<_>>(), rings.count), (vec!["c", "b"], 3));
     }
 
@@ -261,7 +257,7 @@ mod tests {
     async fn of_many_pods_that_fail_the_last_ones_are_remembered() {
         let fails = |number: usize| applied(&number.to_string(), false, Some("exited"));
         let rung = rung((0..2 * MOST_FAILED).map(fails).collect()).await;
-        let failed: Vec<String> = rung.rings().failed.iter().map(|pod| pod.name.to_string()).collect();
+        let failed: Vec<String> = lock(&rung.rings).failed.iter().map(|pod| pod.name.to_string()).collect();
         assert_eq!(failed, (MOST_FAILED..2 * MOST_FAILED).rev().map(|number| number.to_string()).collect::<Vec<_>>());
     }
 

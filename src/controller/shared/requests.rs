@@ -4,13 +4,14 @@
 //! An answer is kept only while a keeper is interested in its key.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Instant;
 
 use tokio_util::sync::CancellationToken;
 
 use crate::controller::clock::timer_now;
 use crate::kube::error::{Cause, Error};
+use crate::kube::lock;
 
 /// The most parts of a key that are kept, of which the oldest goes first: a spec can ask for another part at each edit.
 const MOST_PARTS: usize = 16;
@@ -66,10 +67,6 @@ impl<K: Ord, P, T> Drop for Interest<K, P, T> {
             by_key.remove(&self.key);
         }
     }
-}
-
-fn lock<K, P, T>(by_key: &ByKey<K, P, T>) -> MutexGuard<'_, BTreeMap<K, Weak<LastRequests<P, T>>>> {
-    by_key.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl<K: Ord, P: PartialEq + Clone, T: Clone> Interest<K, P, T> {

@@ -2,15 +2,15 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 use futures_util::FutureExt;
 use tokio::sync::Notify;
 use tokio::task::unconstrained;
 use tokio_util::sync::CancellationToken;
 
-use crate::kube::Uid;
 use crate::kube::error::Error;
+use crate::kube::{Uid, lock};
 
 /// Wakes the task of a namespace.
 #[derive(Default)]
@@ -27,7 +27,7 @@ impl SurgeBell {
     /// A pod that is handed over has come or changed. Returns what stops the task that the namespace needs now, if it has
     /// none.
     pub(crate) fn ring(&self, of: &CancellationToken) -> Option<CancellationToken> {
-        let mut task = self.task.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut task = lock(&self.task);
         if task.is_some() {
             self.bell.notify_one();
             return None;
@@ -37,7 +37,7 @@ impl SurgeBell {
 
     /// Returns why the last look could not delete pods, or give them back.
     pub(crate) fn refusals(&self) -> MutexGuard<'_, BTreeMap<Uid, Error>> {
-        self.refusals.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.refusals)
     }
 
     /// Ends the task that this stops, unless it has been woken again.
@@ -46,7 +46,7 @@ impl SurgeBell {
             // The namespace may have another one.
             return true;
         }
-        let mut task = self.task.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut task = lock(&self.task);
         let is_over = unconstrained(self.bell.notified()).now_or_never().is_none();
         if is_over {
             *task = None;
@@ -56,7 +56,7 @@ impl SurgeBell {
 
     /// The namespace has lost its label: nothing is changed there any more.
     pub(crate) fn leave_alone(&self) {
-        if let Some(task) = self.task.lock().unwrap_or_else(PoisonError::into_inner).take() {
+        if let Some(task) = lock(&self.task).take() {
             task.cancel();
         }
     }
