@@ -115,15 +115,14 @@ impl Election {
             LeaseRequest::Replace(_) => "update",
         };
         let exchange = async {
-            match request {
-                LeaseRequest::Read => self.client.get(LEASES, NAME).await.map(|answer| LeaseAnswer::Read(answer.value)),
-                LeaseRequest::Create(lease) => {
-                    self.client.create(LEASES, &lease).await.map(|answer| LeaseAnswer::Written(answer.value))
+            let written = match request {
+                LeaseRequest::Read => {
+                    return self.client.get(LEASES, NAME).await.map(|answer| LeaseAnswer::Read(answer.value));
                 }
-                LeaseRequest::Replace(lease) => {
-                    self.client.replace(LEASES, NAME, &lease).await.map(|answer| LeaseAnswer::Written(answer.value))
-                }
-            }
+                LeaseRequest::Create(lease) => self.client.create(LEASES, &lease).await,
+                LeaseRequest::Replace(lease) => self.client.replace((LEASES, None), NAME, &lease).await,
+            };
+            written.map(|answer| LeaseAnswer::Written(answer.value))
         };
         let answer = tokio::time::timeout_at(self.by_deadline(TIMEOUT), exchange).await.unwrap_or_else(|_| {
             let cause = Cause::Unreachable("timed out".to_owned());
@@ -148,7 +147,7 @@ impl Election {
         let released = tokio::time::timeout(RELEASE_TIMEOUT, async {
             let lease = self.client.get(LEASES, NAME).await?.value;
             match self.candidate.release(lease, self.client.server_now()) {
-                Some(lease) => self.client.replace::<Lease>(LEASES, NAME, &lease).await.map(drop),
+                Some(lease) => self.client.replace::<Lease>((LEASES, None), NAME, &lease).await.map(drop),
                 None => Ok(()),
             }
         });

@@ -158,7 +158,7 @@ async fn forget_content(client: &Client, name: &str) -> Result<(), Failure> {
             }
         }
         attempt += 1;
-        match client.replace_status::<Value>(CONFIG_MONITORS, name, &monitor).await {
+        match client.replace::<Value>((CONFIG_MONITORS, Some("status")), name, &monitor).await {
             // The operator has written it meanwhile.
             Err(Error { cause: Cause::Conflict(_), .. }) if attempt < ATTEMPTS => {}
             written => return Ok(written.map(drop)?),

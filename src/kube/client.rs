@@ -62,13 +62,17 @@ struct ClientState {
     meter: Arc<dyn Meter>,
 }
 
-/// The limits on what is in flight or in memory.
+/// The limits on what is in flight or in memory, by [`Limit`].
 struct Permits {
-    max_requests: usize,
-    requests: Arc<Semaphore>,
-    max_deletions: usize,
-    deletions: Arc<Semaphore>,
-    large: Arc<Semaphore>,
+    max: [usize; 3],
+    free: [Arc<Semaphore>; 3],
+}
+
+#[derive(Clone, Copy)]
+enum Limit {
+    Requests,
+    Deletions,
+    Large,
 }
 
 /// The permission for one request, or for one large answer in memory, of the handle's share and of the process.
@@ -115,7 +119,7 @@ impl Client {
         meter: Arc<dyn Meter>,
         stop: CancellationToken,
     ) -> Self {
-        let limits = Permits::new(requests, deletions, LARGE_AT_ONCE);
+        let limits = Permits::new([requests, deletions, LARGE_AT_ONCE]);
         let (shares, clock) = (Mutex::default(), Mutex::default());
         let shared = ClientState { transport, base, limits, shares, clock, meter };
         Self { shared: Arc::new(shared), namespace: None, is_divided: false, share: None, stop }
@@ -158,7 +162,7 @@ impl Client {
 
     /// The maximum number of deletions in flight by this handle and its clones.
     pub(crate) fn max_deletions(&self) -> usize {
-        self.share.as_deref().unwrap_or(&self.shared.limits).max_deletions
+        self.share.as_deref().unwrap_or(&self.shared.limits).max[Limit::Deletions as usize]
     }
 
     /// The time on the API server: the `Date` of the last answer and the time since then. Before the first answer, the
@@ -175,27 +179,17 @@ impl Client {
         self.answer(self.request(Method::GET, Action::on("get", resource, name))).await
     }
 
-    /// Replaces one object, if its resourceVersion is still the one in `object`.
-    pub(crate) async fn replace<T: DeserializeOwned>(
-        &self,
-        resource: Resource,
-        name: &str,
-        object: &impl Serialize,
-    ) -> Result<Answer<T>, Error> {
-        self.answer(with_json(self.request(Method::PUT, Action::on("update", resource, name)), object)?).await
-    }
-
-    /// Replaces the status of one object, if its resourceVersion is still the one in `object`.
+    /// Replaces one object, or this part of it, if its resourceVersion is still the one in `object`.
     ///
     /// # Errors
     /// [`Cause`] says what the caller can do.
-    pub async fn replace_status<T: DeserializeOwned>(
+    pub async fn replace<T: DeserializeOwned>(
         &self,
-        resource: Resource,
+        (resource, subresource): (Resource, Option<&'static str>),
         name: &str,
         object: &impl Serialize,
     ) -> Result<Answer<T>, Error> {
-        let action = Action::on("update", resource, name).of("status");
+        let action = Action { subresource, ..Action::on("update", resource, name) };
         self.answer(with_json(self.request(Method::PUT, action), object)?).await
     }
 
@@ -231,7 +225,7 @@ impl Client {
     /// # Errors
     /// [`Cause::Stopped`].
     pub async fn deletion_permit(&self) -> Result<Permit, Error> {
-        self.permit(|limits| &limits.deletions, &Action::new("delete", PODS)).await
+        self.permit(Limit::Deletions, &Action::new("delete", PODS)).await
     }
 
     /// Waits for permission for one other request.
@@ -239,7 +233,7 @@ impl Client {
     /// # Errors
     /// [`Cause::Stopped`].
     pub(super) async fn request_permit(&self, action: &Action) -> Result<Permit, Error> {
-        self.permit(|limits| &limits.requests, action).await
+        self.permit(Limit::Requests, action).await
     }
 
     /// Deletes a pod that matches `only`. `grace` replaces the grace period of the pod, in seconds.
@@ -333,7 +327,7 @@ impl Client {
         Ok(())
     }
 
-    async fn permit(&self, of: fn(&Permits) -> &Arc<Semaphore>, action: &Action) -> Result<Permit, Error> {
+    async fn permit(&self, of: Limit, action: &Action) -> Result<Permit, Error> {
         let permit = self.stop.run_until_cancelled(self.acquire(of)).await;
         // The permit may have come free as the handle was stopped.
         self.check_stop(action)?;
@@ -342,18 +336,18 @@ impl Client {
 
     /// Waits until few other large answers are in memory, also when the client is stopped: the request is under way.
     pub(super) async fn large(&self) -> Permit {
-        let permit = self.acquire(|limits| &limits.large).await;
+        let permit = self.acquire(Limit::Large).await;
         // One that has come already would be decoded in the poll in which the one before it was.
         yield_now().await;
         permit
     }
 
     /// The permit of the share comes first: who waits for it keeps nothing from others.
-    async fn acquire(&self, of: fn(&Permits) -> &Arc<Semaphore>) -> Permit {
+    async fn acquire(&self, of: Limit) -> Permit {
         let mut held = Vec::new();
         for limits in self.share.iter().map(|share| &**share).chain([&self.shared.limits]) {
             // It fails only when the semaphore is closed, and none is.
-            held.extend(Arc::clone(of(limits)).acquire_owned().await);
+            held.extend(Arc::clone(&limits.free[of as usize]).acquire_owned().await);
         }
         Permit { _held: held }
     }
@@ -461,9 +455,7 @@ impl ClientState {
         let mut shares = lock(&self.shares);
         shares.get(namespace).and_then(Weak::upgrade).unwrap_or_else(|| {
             shares.retain(|_, share| share.strong_count() > 0);
-            let Permits { max_requests, max_deletions, .. } = self.limits;
-            let share = Permits::new(max_requests.div_ceil(2), max_deletions.div_ceil(2), LARGE_AT_ONCE.div_ceil(2));
-            let share = Arc::new(share);
+            let share = Arc::new(Permits::new(self.limits.max.map(|max| max.div_ceil(2))));
             shares.insert(Arc::clone(namespace), Arc::downgrade(&share));
             share
         })
@@ -471,14 +463,8 @@ impl ClientState {
 }
 
 impl Permits {
-    fn new(requests: usize, deletions: usize, large: usize) -> Self {
-        Self {
-            max_requests: requests,
-            requests: Arc::new(Semaphore::new(requests)),
-            max_deletions: deletions,
-            deletions: Arc::new(Semaphore::new(deletions)),
-            large: Arc::new(Semaphore::new(large)),
-        }
+    fn new(max: [usize; 3]) -> Self {
+        Self { max, free: max.map(|max| Arc::new(Semaphore::new(max))) }
     }
 }
 

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use serde::Deserialize;
+use serde_json::Value;
 use strum::IntoStaticStr;
 
 use super::{Action, cut};
@@ -185,13 +186,10 @@ impl Cause {
 
     /// Reads the object of an `ERROR` event in a watch: a `Status` that contains its code.
     pub(super) fn of_watch_error(object: &str) -> Self {
-        #[derive(Deserialize)]
-        struct Code {
-            code: u16,
-        }
-        match serde_json::from_str::<Code>(object) {
-            Ok(Code { code }) => Self::of_answer(code, None, object.as_bytes()),
-            Err(_) => Self::Undecodable("an ERROR event without a code".to_owned()),
+        let status: Option<Value> = serde_json::from_str(object).ok();
+        match status.and_then(|status| u16::try_from(status["code"].as_u64()?).ok()) {
+            Some(code) => Self::of_answer(code, None, object.as_bytes()),
+            None => Self::Undecodable("an ERROR event without a code".to_owned()),
         }
     }
 }
@@ -221,7 +219,7 @@ mod tests {
     use super::*;
     use crate::kube::{CONFIG_MAPS, PODS};
     use proptest::prelude::*;
-    use serde_json::{Value, json};
+    use serde_json::json;
 
     fn status(reason: &str, message: &str) -> Vec<u8> {
         format!(r#"{{"kind":"Status","reason":"{reason}","message":"{message}"}}"#).into_bytes()

@@ -242,7 +242,7 @@ impl Side {
                     "metadata": {"name": MONITOR, "namespace": self.client.namespace(), "uid": uid, "resourceVersion": version},
                     "status": {"observedGeneration": generation},
                 });
-                let put = self.client.replace_status::<Value>(CONFIG_MONITORS, MONITOR, &object);
+                let put = self.client.replace::<Value>((CONFIG_MONITORS, Some("status")), MONITOR, &object);
                 outcome(self.runtime.block_on(put).map(|answer| answer.value["status"].clone()))
             }
             Call::List { selector, at, metadata_only: true } => {

@@ -53,7 +53,7 @@ async fn send_each_kind(client: &Client) -> Vec<Error> {
         client.list(&pods, None, |pod: Pod| pod).await.err(),
         client.page::<Pod>(&pods, None).await.err(),
         client.watch(&pods, &ResourceVersion::from("10"), Duration::from_secs(300)).await.err(),
-        client.replace_status::<Value>(CONFIG_MONITORS, "m", &object).await.err(),
+        client.replace::<Value>((CONFIG_MONITORS, Some("status")), "m", &object).await.err(),
         client.create::<Value>(EVENTS, &object).await.err(),
         delete_only(client, "web-0", only(&"u1".into()), None).await.err(),
     ];

@@ -76,7 +76,7 @@ impl Record {
             }),
             status: &status,
         };
-        let answer: ConfigMonitor = client.replace_status(CONFIG_MONITORS, name, &update).await?.value;
+        let answer: ConfigMonitor = client.replace((CONFIG_MONITORS, Some("status")), name, &update).await?.value;
         let stored = decode(name, self.generation, answer.status.as_deref())?;
         // What was written shares its words and hashes with what has been read.
         let (status, is_stored) = match stored == status {
