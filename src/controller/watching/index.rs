@@ -342,22 +342,13 @@ impl Index {
 
     /// Returns the sources of a ConfigMonitor: those that its spec names, and those that are discovered.
     fn sources_of(&self, named: Vec<SourceName>, discovering: Option<&Discovering>) -> Box<[SourceName]> {
-        let all = match discovering {
-            None => named,
-            Some(Discovering { policy, selector, known }) => {
-                match self.pods.get(selector).and_then(|pods| pods.found.as_ref()) {
-                    Some(found) => {
-                        let (discovered, _) = policy.discovered(found, known);
-                        named.into_iter().chain(discovered.into_iter().cloned()).collect()
-                    }
-                    None => {
-                        let known = known.iter().filter(|source| !named.contains(source)).cloned();
-                        named.iter().cloned().chain(known).collect()
-                    }
-                }
-            }
-        };
-        all.into_iter().map(|name| self.shared(name)).collect()
+        let discovered = discovering.and_then(|Discovering { policy, selector, known }| {
+            let pods = self.pods.get(selector)?;
+            // Before they have been listed, the sources that are known remain.
+            let found = pods.found.as_ref().unwrap_or(&pods.listing);
+            Some(policy.discovered(found, known).0.into_iter().cloned())
+        });
+        named.into_iter().chain(discovered.into_iter().flatten()).map(|name| self.shared(name)).collect()
     }
 
     /// Takes that a ConfigMonitor refers to these sources, and to no others.
