@@ -43,7 +43,7 @@ pub async fn run(options: Options, shutdown: CancellationToken) -> Result<End, B
         .map_err(|error| format!("cannot listen on {listen}: {error}"))?;
     let listen = listener.local_addr().unwrap_or(listen);
     let version = env!("CARGO_PKG_VERSION");
-    info!(version, %namespaces, proxy = proxy_url.as_str(), %listen, "starting");
+    info!(version, ?namespaces, proxy = proxy_url.as_str(), %listen, "starting");
 
     let (elected, finished) = (CancellationToken::new(), CancellationToken::new());
     let election = match candidacy {

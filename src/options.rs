@@ -232,7 +232,8 @@ mod tests {
             Namespaces::All { excluded: defaults.map(|name| name.parse().expect("valid")).into(), selector: None }
         );
         let labelled = namespaces(&["--all-namespaces", "--exclude-namespaces=", "--namespace-selector=a=b,!c"]);
-        assert_eq!(labelled.to_string(), "all but  with a=b,!c");
+        let (none, selector) = ("".parse().expect("valid"), "a=b,!c".parse().ok());
+        assert_eq!(labelled, Namespaces::All { excluded: vec![none], selector });
     }
 
     #[test]

@@ -1,7 +1,6 @@
 //! The namespaces in which an operator works.
 
 use std::collections::BTreeSet;
-use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
@@ -75,19 +74,6 @@ impl Excluded {
         match self.0.strip_suffix('*') {
             Some(beginning) => namespace.starts_with(beginning),
             None => *self.0 == *namespace,
-        }
-    }
-}
-
-impl fmt::Display for Namespaces {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Named(names) => f.write_str(&names.join(",")),
-            Self::All { excluded, selector } => {
-                let excluded: Vec<&str> = excluded.iter().map(|Excluded(name)| &**name).collect();
-                write!(f, "all but {}", excluded.join(","))?;
-                selector.iter().try_for_each(|NamespaceSelector(labels)| write!(f, " with {labels}"))
-            }
         }
     }
 }
