@@ -157,21 +157,13 @@ fn one_line(text: &str) -> String {
 
 fn proxy_url(text: &str) -> Result<Url, String> {
     let url: Url = text.parse().map_err(|error| format!("{error}"))?;
-    if url.scheme() == UNIX && !url.has_host() && url.path().len() > 1 {
+    let is_socket = url.scheme() == UNIX && !url.has_host() && url.path().len() > 1;
+    // It would send credentials to the API server instead of its own.
+    let is_http = url.scheme() == "http" && url.has_host() && !text.contains(['@', '?', '#']);
+    if is_socket || is_http {
         return Ok(url);
     }
-    if url.scheme() != "http" || !url.has_host() {
-        return Err("kubectl proxy serves plain HTTP: use http://HOST:PORT or unix:///PATH".to_owned());
-    }
-    if !url.username().is_empty() || url.password().is_some() {
-        return Err(
-            "remove the credentials: kubectl proxy would send them to the API server instead of its own".to_owned()
-        );
-    }
-    if url.query().is_some() || url.fragment().is_some() {
-        return Err("remove the query and the fragment: use http://HOST:PORT/PATH".to_owned());
-    }
-    Ok(url)
+    Err("use unix:///PATH or http://HOST:PORT/PATH, without TLS, credentials, query and fragment".to_owned())
 }
 
 /// Rejects a word without a level, which `Targets` would take for a module, so that all other log lines would be lost.
