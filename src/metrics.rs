@@ -49,7 +49,6 @@ pub struct Metrics {
     is_synced: Gauge,
     config_monitors: Family<[Label; 1], Gauge>,
     needs_attention: Family<([Label; 1], Who), Gauge>,
-    needs_attention_omitted: Gauge,
     pending_changes: Gauge,
     oldest_pending_change: Family<Who, Gauge>,
     ten_restarts: Family<Who, Gauge>,
@@ -58,15 +57,14 @@ pub struct Metrics {
     evictions_refused: Counter,
     first_deletion: Histogram,
     restart_duration: Histogram,
-    handed_over: Gauge,
     oldest_handed_over: Family<Who, Gauge>,
     requests: Family<[Label; 3], Counter>,
     request_duration: Family<[Label; 2], Histogram>,
     watch_restarts: Family<[Label; 2], Counter>,
     watch_activity: Family<[Label; 1], Gauge<f64, AtomicU64>>,
     states: Mutex<States>,
-    /// By namespace, how many pods are handed over, and since when the first of them is.
-    of_namespaces: Mutex<BTreeMap<Arc<str>, (usize, ServerTime)>>,
+    /// By namespace, since when the first of the pods is handed over that are.
+    first_handed_over: Mutex<BTreeMap<Arc<str>, ServerTime>>,
     /// The resource and the last activity of each open watch.
     watches: Mutex<Vec<(&'static str, Weak<Pulse>)>>,
 }
@@ -122,11 +120,6 @@ impl Default for Metrics {
                 "configmonitor_needs_attention",
                 "1 for each ConfigMonitor that needs a person, by the reason of its Ready condition; at most 200, stalled ones first",
             ),
-            needs_attention_omitted: new(
-                r,
-                "configmonitor_needs_attention_omitted",
-                "ConfigMonitors that need a person, beyond these 200",
-            ),
             pending_changes: new(r, "configmonitor_pending_changes", "Changes whose restart is not finished"),
             oldest_pending_change: new(
                 r,
@@ -157,11 +150,10 @@ impl Default for Metrics {
                 "Time from the start of a restart to its end, in whole seconds",
                 Histogram::new(RESTART_BUCKETS),
             ),
-            handed_over: new(r, "configmonitor_handed_over_pods", "Pods that are handed over and not deleted yet"),
             oldest_handed_over: new(
                 r,
                 "configmonitor_oldest_handed_over_timestamp_seconds",
-                "Time since which the first of these pods has been handed over",
+                "Time since which the first of the pods that are handed over and not deleted yet has been",
             ),
             requests: new(
                 r,
@@ -185,7 +177,7 @@ impl Default for Metrics {
                 "Time of the last line or list of the watch that has been silent for longest, by resource",
             ),
             states: Mutex::default(),
-            of_namespaces: Mutex::default(),
+            first_handed_over: Mutex::default(),
             watches: Mutex::default(),
             registry,
         };
@@ -198,16 +190,15 @@ impl Default for Metrics {
 }
 
 impl Metrics {
-    /// Sets how many pods of a namespace are handed over, and since when the first of them is.
-    pub(crate) fn set_handed_over(&self, namespace: &str, pods: usize, oldest: Option<ServerTime>) {
-        let mut all = lock(&self.of_namespaces);
+    /// Sets since when the first of the pods of a namespace is handed over that are.
+    pub(crate) fn set_handed_over(&self, namespace: &str, oldest: Option<ServerTime>) {
+        let mut all = lock(&self.first_handed_over);
         match oldest {
-            Some(oldest) => drop(all.insert(namespace.into(), (pods, oldest))),
+            Some(oldest) => drop(all.insert(namespace.into(), oldest)),
             None => drop(all.remove(namespace)),
         }
-        self.handed_over.set(i64::try_from(all.values().map(|(pods, _)| pods).sum::<usize>()).unwrap_or(i64::MAX));
         self.oldest_handed_over.clear();
-        if let Some((_, oldest)) = all.values().min_by_key(|(_, oldest)| *oldest) {
+        if let Some(oldest) = all.values().min() {
             self.oldest_handed_over.get_or_create(&Who::new()).set(oldest.as_second());
         }
     }
@@ -243,11 +234,9 @@ impl Metrics {
         }
         let needy =
             |stalled| states.iter().filter(move |(_, state)| state.needs_attention && state.is_stalled == stalled);
-        let mut needy = needy(true).chain(needy(false));
-        for (key, state) in needy.by_ref().take(MOST_NAMED) {
+        for (key, state) in needy(true).chain(needy(false)).take(MOST_NAMED) {
             self.needs_attention.get_or_create(&([("reason", state.reason.clone())], named(key))).set(1);
         }
-        self.needs_attention_omitted.set(i64::try_from(needy.count()).unwrap_or(i64::MAX));
         for state in states.values() {
             self.config_monitors.get_or_create(&[("reason", state.reason.clone())]).inc();
         }
@@ -427,10 +416,6 @@ mod tests {
         let lines = lines_of(&metrics, "configmonitor_needs_attention");
         let first = "configmonitor_needs_attention{reason=\"CanaryFailed\",namespace=\"shop\",name=\"m200\"} 1";
         assert_eq!((&*lines[0], lines.len()), (first, MOST_NAMED));
-        let omitted = "configmonitor_needs_attention_omitted";
-        assert_eq!(lines_of(&metrics, omitted), [format!("{omitted} 1")]);
-        set(&mut needy[0], Reason::UpToDate, None);
-        assert_eq!(lines_of(&metrics, omitted), [format!("{omitted} 0")]);
     }
 
     #[test]
@@ -491,11 +476,10 @@ mod tests {
         let metrics = Metrics::default();
         let oldest = || lines_of(&metrics, "configmonitor_oldest_handed_over_timestamp_seconds");
         assert!(oldest().is_empty());
-        metrics.set_handed_over("shop", 2, Some(ServerTime::from_second(9)));
-        metrics.set_handed_over("billing", 1, Some(ServerTime::from_second(7)));
-        assert_eq!(lines_of(&metrics, "configmonitor_handed_over_pods"), ["configmonitor_handed_over_pods 3"]);
+        metrics.set_handed_over("shop", Some(ServerTime::from_second(9)));
+        metrics.set_handed_over("billing", Some(ServerTime::from_second(7)));
         assert_eq!(oldest(), ["configmonitor_oldest_handed_over_timestamp_seconds 7"]);
-        metrics.set_handed_over("billing", 0, None);
+        metrics.set_handed_over("billing", None);
         assert_eq!(oldest(), ["configmonitor_oldest_handed_over_timestamp_seconds 9"]);
     }
 
@@ -509,7 +493,7 @@ mod tests {
         set(&mut other, Reason::Forbidden, None);
         metrics.requested("list", "pods".into(), "200".into(), Duration::ZERO);
         metrics.watch_restarted("pods", "Ended");
-        metrics.set_handed_over("shop", 1, Some(ServerTime::from_second(9)));
+        metrics.set_handed_over("shop", Some(ServerTime::from_second(9)));
         let _watch = Pulse::of(&*metrics, "secrets");
         let (text, mut rows) = (metrics.text(true), Vec::new());
         for line in text.lines().filter_map(|line| line.strip_prefix("# HELP ")) {

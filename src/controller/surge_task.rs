@@ -59,7 +59,7 @@ pub(crate) async fn run(shared: Arc<Shared>, stop: CancellationToken) {
         }
     };
     stop.run_until_cancelled(work).await;
-    shared.settings.metrics.set_handed_over(client.namespace(), 0, None);
+    shared.settings.metrics.set_handed_over(client.namespace(), None);
 }
 
 /// Of each Deployment, it remembers since when pods are ready, as clocks of nodes may be wrong.
@@ -146,7 +146,7 @@ async fn settle(shared: &Shared, client: &Client, seen: &mut BTreeMap<Arc<Owner>
         }
     }
     *shared.surge.refusals() = refusals;
-    shared.settings.metrics.set_handed_over(client.namespace(), left, oldest.filter(|_| left > 0));
+    shared.settings.metrics.set_handed_over(client.namespace(), oldest.filter(|_| left > 0));
     failure.map_or(Ok(left > 0), Err)
 }
 
