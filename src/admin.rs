@@ -8,7 +8,7 @@ use std::convert::Infallible;
 use std::future::ready;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -20,7 +20,7 @@ use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpListener;
 use tokio::task::yield_now;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 use tracing::warn;
@@ -34,16 +34,12 @@ const MAX_CONNECTIONS: usize = 64;
 const MAX_TIME: Duration = Duration::from_secs(5);
 /// The maximum length of the head of a request, in bytes. The least that hyper takes.
 const MAX_HEAD: usize = 8 << 10;
-/// Answers share a text of metrics that is not older than this, so that slow readers hold only a few.
-const SHARES_TEXT_FOR: Duration = Duration::from_secs(1);
 
 type HttpAnswer = Response<Full<Bytes>>;
 
 struct Admin {
     readiness: Readiness,
     metrics: Arc<Metrics>,
-    /// The last text of metrics, while an answer holds it.
-    text: Mutex<(Instant, Weak<[u8]>)>,
 }
 
 /// Binds the address, which on Linux includes IPv4 if it is `[::]`. Binds `0.0.0.0` instead of `[::]` if the kernel has
@@ -66,7 +62,7 @@ pub(crate) async fn serve(
     metrics: Arc<Metrics>,
     shutdown: CancellationToken,
 ) {
-    let admin = Arc::new(Admin::new(readiness, metrics));
+    let admin = Arc::new(Admin { readiness, metrics });
     let mut open = VecDeque::new();
     // A probe that keeps its connection open must not delay the shutdown.
     while let Some(accepted) = shutdown.run_until_cancelled(listener.accept()).await {
@@ -97,41 +93,22 @@ pub(crate) async fn serve(
 }
 
 impl Admin {
-    fn new(readiness: Readiness, metrics: Arc<Metrics>) -> Self {
-        let none: Weak<[u8; 0]> = Weak::new();
-        Self { readiness, metrics, text: Mutex::new((Instant::now(), none)) }
-    }
-
     fn answer<B>(&self, request: &Request<B>) -> HttpAnswer {
         match (request.method(), request.uri().path()) {
             (&Method::GET | &Method::HEAD, "/livez") => answer(StatusCode::OK, "ok\n"),
-            (&Method::GET | &Method::HEAD, "/readyz") => match self.why_not_ready() {
+            (&Method::GET | &Method::HEAD, "/readyz") => match self.readiness.why_not_ready() {
                 Some(why_not) => answer(StatusCode::SERVICE_UNAVAILABLE, format!("{why_not}\n")),
                 None => answer(StatusCode::OK, "ok\n"),
             },
             (&Method::GET | &Method::HEAD, "/metrics") => {
-                let mut answer = answer(StatusCode::OK, self.metrics());
+                let text = self.metrics.text(self.readiness.why_not_ready().is_none());
+                let mut answer = answer(StatusCode::OK, text);
                 answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(metrics::CONTENT_TYPE));
                 answer
             }
             (_, "/livez" | "/readyz" | "/metrics") => answer(StatusCode::METHOD_NOT_ALLOWED, ""),
             _ => answer(StatusCode::NOT_FOUND, ""),
         }
-    }
-
-    fn metrics(&self) -> Bytes {
-        let mut last = crate::kube::lock(&self.text);
-        let is_fresh = last.0.elapsed() < SHARES_TEXT_FOR;
-        let text = last.1.upgrade().filter(|_| is_fresh).unwrap_or_else(|| {
-            let text: Arc<[u8]> = self.metrics.text(self.why_not_ready().is_none()).into_bytes().into();
-            *last = (Instant::now(), Arc::downgrade(&text));
-            text
-        });
-        Bytes::from_owner(text)
-    }
-
-    fn why_not_ready(&self) -> Option<String> {
-        self.readiness.why_not_ready()
     }
 }
 
@@ -193,14 +170,5 @@ mod tests {
             assert_eq!(tried.take(), expected, "{address}");
             assert_eq!(bound.ok().as_deref(), expected.get(1).copied(), "{address}");
         }
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn slow_readers_share_a_text_for_a_second() {
-        let admin = Admin::new(Readiness::default(), Arc::new(Metrics::default()));
-        let slow = admin.metrics();
-        assert_eq!(admin.metrics().as_ptr(), slow.as_ptr());
-        sleep(SHARES_TEXT_FOR).await;
-        assert_ne!(admin.metrics().as_ptr(), slow.as_ptr(), "it is too old");
     }
 }
