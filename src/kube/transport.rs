@@ -10,9 +10,10 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
-use futures_util::stream::{self, BoxStream};
+use futures_util::stream::BoxStream;
+use http_body_util::BodyDataStream;
 use reqwest::header::{ACCEPT, ACCEPT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderValue};
-use reqwest::{ClientBuilder, Method, Url};
+use reqwest::{Method, Url};
 
 use super::Action;
 
@@ -70,39 +71,27 @@ pub struct KubectlProxy {
 }
 
 impl KubectlProxy {
-    /// Creates a transport without open connections.
-    ///
-    /// # Errors
-    /// The HTTP client cannot be set up.
-    pub fn new() -> Result<Self, reqwest::Error> {
-        Self::with(|builder| builder)
-    }
-
     /// Creates a transport for a kubectl proxy at `http://HOST:PORT` or `unix:///PATH`, and returns the URL of its
     /// requests.
     ///
     /// # Errors
     /// The HTTP client cannot be set up.
     pub fn at(url: Url) -> Result<(Self, Url), Box<dyn std::error::Error>> {
-        if url.scheme() != UNIX {
-            return Ok((Self::new()?, url));
-        }
-        // The proxy accepts the same host as on its port.
-        Ok((Self::with(|builder| builder.unix_socket(url.path()))?, "http://127.0.0.1".parse()?))
-    }
-
-    fn with(options: impl FnOnce(ClientBuilder) -> ClientBuilder) -> Result<Self, reqwest::Error> {
         // Otherwise kubectl proxy asks the API server to compress, and decompresses answers of more than 128 KiB, such
         // as a list of pods.
         let headers = HeaderMap::from_iter([(ACCEPT_ENCODING, HeaderValue::from_static("identity"))]);
-        let http = options(reqwest::Client::builder())
+        let options = reqwest::Client::builder()
             .default_headers(headers)
             .connect_timeout(CONNECT_TIMEOUT)
             .redirect(reqwest::redirect::Policy::none())
             .no_proxy()
-            .user_agent(concat!("configmonitor-operator/", env!("CARGO_PKG_VERSION")))
-            .build()?;
-        Ok(Self { http })
+            .user_agent(concat!("configmonitor-operator/", env!("CARGO_PKG_VERSION")));
+        let (options, url) = match url.scheme() {
+            // The proxy accepts the same host as on its port.
+            UNIX => (options.unix_socket(url.path()), "http://127.0.0.1".parse()?),
+            _ => (options, url),
+        };
+        Ok((Self { http: options.build()? }, url))
     }
 }
 
@@ -116,14 +105,9 @@ impl Transport for KubectlProxy {
         Box::pin(async move {
             let response = request.send().await.map_err(|error| innermost(&error))?;
             let (code, headers) = (response.status().as_u16(), response.headers().clone());
-            let body = stream::unfold(Some(response), |response| async {
-                let mut response = response?;
-                match response.chunk().await {
-                    Ok(chunk) => Some((Ok(chunk?), Some(response))),
-                    Err(error) => Some((Err(innermost(&error)), None)),
-                }
-            });
-            Ok(Response { code, headers, body: body.boxed() })
+            let chunks = BodyDataStream::new(reqwest::Body::from(response));
+            let body = chunks.map(|chunk| chunk.map_err(|error| innermost(&error))).boxed();
+            Ok(Response { code, headers, body })
         })
     }
 }

@@ -350,8 +350,8 @@ impl Simulated {
         let setting = Setting::of(Owners::Usual, pace);
         let cluster = Cluster::new(ClusterState::new(vec![spec()], setting, Network::new(1, 500, 4)));
         let server = runtime.block_on(Server::start(&cluster, Process::First)).unwrap();
-        let (transport, base) = (Box::new(KubectlProxy::new().unwrap()), server.url().parse().unwrap());
-        let client = Client::new(transport, base, 32, 4, Arc::new(()), CancellationToken::new());
+        let (transport, base) = KubectlProxy::at(server.url().parse().unwrap()).unwrap();
+        let client = Client::new(Box::new(transport), base, 32, 4, Arc::new(()), CancellationToken::new());
         let side = Side::new(runtime, client.within(&NAMESPACE.into()));
         Self { side, cluster, _server: server }
     }
@@ -423,9 +423,8 @@ impl Real {
             let monitor = json!({"apiVersion": kind.0, "kind": kind.1, "metadata": {"name": MONITOR}, "spec": written(&spec())});
             fixture.create("configmonitors", monitor).await;
         });
-        let transport = Box::new(KubectlProxy::new().unwrap());
-        let base = proxy.url().parse().unwrap();
-        let client = Client::new(transport, base, 32, 4, Arc::new(()), CancellationToken::new());
+        let (transport, base) = KubectlProxy::at(proxy.url().parse().unwrap()).unwrap();
+        let client = Client::new(Box::new(transport), base, 32, 4, Arc::new(()), CancellationToken::new());
         let client = client.within(&fixture.namespace.as_str().into());
         Self { side: Side::new(runtime, client), fixture, _proxy: proxy, _control_plane: control_plane }
     }

@@ -24,8 +24,8 @@ pub(crate) fn client(server: &Server) -> Client {
 }
 
 fn client_of(url: &str) -> Client {
-    let proxy = Box::new(KubectlProxy::new().unwrap());
-    let client = Client::new(proxy, url.parse().unwrap(), 32, 32, Arc::new(()), CancellationToken::new());
+    let (proxy, base) = KubectlProxy::at(url.parse().unwrap()).unwrap();
+    let client = Client::new(Box::new(proxy), base, 32, 32, Arc::new(()), CancellationToken::new());
     client.within(&"default".into())
 }
 

@@ -51,7 +51,8 @@ impl Transport for Script {
 impl Client {
     /// A client whose requests reach no server.
     pub(crate) fn unconnected() -> Self {
-        Self::of_limits(KubectlProxy::new().expect("a client"), 2, 2)
+        let (proxy, _) = KubectlProxy::at("http://127.0.0.1:1".parse().expect("a URL")).expect("a client");
+        Self::of_limits(proxy, 2, 2)
     }
 
     fn of_limits(transport: impl Transport + 'static, requests: usize, deletions: usize) -> Self {
