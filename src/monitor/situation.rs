@@ -3,7 +3,6 @@
 use super::content::ContentHash;
 use super::hold::Hold;
 use super::pod::Pod;
-use super::restart::last::HeldBack;
 use super::restart::machine::{Machine, Report};
 use super::restart::progress::Refusal;
 use super::restart::standing::{CanaryStanding, Move, Standing, Unsettled};
@@ -138,21 +137,17 @@ impl Progress {
             progress.details.push(format!("canary: {} must stay available{until}", count(pods)));
         }
         // Without a canary, only a budget keeps a pass from deleting the others of the pods that wait.
-        if standing.remaining > standing.unstartable.len() + standing.last.count()
+        if standing.remaining > standing.unstartable.len() + standing.last.len()
             && standing.canary.is_none()
             && matches!(standing.next, Move::Wait(_))
         {
             progress.details.push("the budget allows no further deletion".to_owned());
         }
-        match &standing.last {
-            HeldBack::None => {}
-            HeldBack::Last(pods) => {
-                progress.add("waiting for the other pods (spec.restartLast): ", pods.iter().copied());
-            }
-            HeldBack::UntilOneIs(pods) => {
-                progress.add("waiting until a selected pod matches spec.restartLast: ", pods.iter().copied());
-            }
-        }
+        let until = match standing.is_any_last {
+            true => "waiting for the other pods (spec.restartLast): ",
+            false => "waiting until a selected pod matches spec.restartLast: ",
+        };
+        progress.add(until, standing.last.iter().copied());
         progress.add("handed over: ", standing.handed_over.iter().copied());
         let obstacles = standing.obstacles.iter().map(|(pod, why)| format!("{pod} ({})", <&str>::from(*why)));
         progress.add("not handed over: ", obstacles);

@@ -6,7 +6,6 @@ use crate::kube::{Action, PODS, Resource};
 use crate::monitor::content::{ContentHash, Kind};
 use crate::monitor::notice::{completed, started};
 use crate::monitor::pod::Pod;
-use crate::monitor::restart::last::HeldBack;
 use crate::monitor::restart::standing::{CanaryStanding, Move, Standing, Unsettled};
 use crate::monitor::selector::Selector;
 use crate::monitor::status::Begun;
@@ -62,7 +61,8 @@ fn standing() -> Standing<'static> {
         waits_for_claim: false,
         has_members: false,
         unstartable: Vec::new(),
-        last: HeldBack::None,
+        last: Vec::new(),
+        is_any_last: false,
         terminating: Vec::new(),
         handed_over: Vec::new(),
         obstacles: Vec::new(),
@@ -89,7 +89,7 @@ fn text_of(names: &[String]) -> Progress {
 
 #[test]
 fn the_message_says_which_pods_wait_for_the_label_of_restart_last() {
-    let standing = Standing { last: HeldBack::UntilOneIs(vec!["web-8", "web-9"]), ..standing() };
+    let standing = Standing { last: vec!["web-8", "web-9"], ..standing() };
     let mut status = Status::default();
     for situation in [Situation::RestartInProgress, |progress| Situation::ProgressDeadlineExceeded(progress, None)] {
         report(&situation(Progress::of(&begun(), &standing)), &mut status, 1, server(1));

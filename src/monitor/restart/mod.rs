@@ -4,7 +4,6 @@
 
 pub(super) mod budget;
 mod canary;
-pub(crate) mod last;
 pub(crate) mod machine;
 mod pace;
 pub(crate) mod progress;

@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use super::budget::{Budget, Holding, Member, is_available, is_stateful};
 use super::canary::{CanaryPods, Verdict};
-use super::last::HeldBack;
 use super::seen::View;
 use super::sight::{OwnerState, Sight, Undeleted};
 use super::surge_room::{Obstacle, Surge, Way};
@@ -39,8 +38,10 @@ pub(crate) struct Standing<'a> {
     pub(crate) has_members: bool,
     /// The names of old pods that may not go, because they refer to a source which does not exist.
     pub(crate) unstartable: Vec<&'a str>,
-    /// The old pods that may not go, because they go last.
-    pub(crate) last: HeldBack<'a>,
+    /// The names of old pods that may not go yet: those that go last, or, until any pod is such a one, those that serve.
+    pub(crate) last: Vec<&'a str>,
+    /// Whether any pod is one that goes last, by the labels that it has.
+    pub(crate) is_any_last: bool,
     /// The names of old pods that are terminating. The restart waits for their successors, and not for their end.
     pub(crate) terminating: Vec<&'a str>,
     /// The names of old pods that are handed over and not terminating.
@@ -146,6 +147,7 @@ impl<'a> Sight<'a> {
                 .map(|pod| &*pod.name)
                 .collect(),
             last,
+            is_any_last: self.is_any_last(),
             terminating,
             canary: canary.map(|(sight, _)| CanaryStanding { pods: sight.canary.pods, until: baked_at }),
         }
@@ -255,7 +257,7 @@ impl<'a> Sight<'a> {
         classes: &Classes<'a>,
         counts: &[OwnerCount<'a>],
         is_proving: bool,
-    ) -> (Vec<&'a Pod>, HeldBack<'a>) {
+    ) -> (Vec<&'a Pod>, Vec<&'a str>) {
         let is_refused = |pod: &Pod| self.undeleted.get(&pod.uid) == Some(&Undeleted::Refused);
         let refused = classes.removable.iter().filter(|pod| is_refused(pod));
         let refusing: BTreeSet<Option<&Owner>> = refused.map(|pod| pod.controller.as_deref()).collect();
@@ -269,16 +271,23 @@ impl<'a> Sight<'a> {
             let place = ordinal(pod).map(|ordinal| if pod.may_serve() { u64::MAX - ordinal } else { ordinal });
             (is_refused(pod), is_refusing, pod.may_serve(), place, pod.created)
         });
-        if self.policy.restart_last.is_none() {
-            return (pods, HeldBack::None);
+        let (is_any_last, are_others_gone) = (self.is_any_last(), removable().all(|pod| pod.goes_last));
+        if self.policy.restart_last.is_none() || is_any_last && are_others_gone && self.are_replaced(counts) {
+            return (pods, Vec::new());
         }
-        let may_last_go = removable().all(|pod| pod.goes_last) && self.are_replaced(counts);
-        let is_any_last = self.view.pods.values().any(|pod| pod.goes_last && pod.is_present());
-        if is_any_last && may_last_go {
-            return (pods, HeldBack::None);
-        }
-        let waiting = HeldBack::hold_back(&mut pods, is_any_last, self.is_overdue);
-        (pods, waiting)
+        // If no pod is a last one, a failover may be under way, and any pod that serves may become one. A last one that
+        // serves nobody may keep the others from going: it uses the budget, or an ordered StatefulSet creates no
+        // others. So it does not wait when the deadline has passed.
+        let waits = |pod: &Pod| match is_any_last {
+            true => pod.goes_last && (pod.may_serve() || !self.is_overdue),
+            false => pod.may_serve(),
+        };
+        let held = pods.extract_if(.., |pod| waits(pod)).map(|pod| &*pod.name).collect();
+        (pods, held)
+    }
+
+    fn is_any_last(&self) -> bool {
+        self.view.pods.values().any(|pod| pod.goes_last && pod.is_present())
     }
 
     /// Returns whether the owners lack no available pods but those that go last. If all pods do, an owner only has to have

@@ -1,7 +1,6 @@
 //! Which pods `restartLast` lets go.
 
 use super::*;
-use crate::monitor::restart::last::HeldBack;
 
 const LAST: &str = r#","restartLast":{"matchLabels":{"role":"primary"}}"#;
 
@@ -36,18 +35,15 @@ fn next(before: &[Pod], now: &[Pod], besides: Besides<'_>) -> (Vec<String>, Vec<
     let (policy, targets, pods) = (spec(&format!("{LAST}{budget}")), targets(before), by_uid(now));
     let owners = OwnerStates::from([(web(), state(3))]);
     let sight = Sight { is_overdue, ..sight(&targets, &policy, &pods, &owners) };
-    let Standing { next, last, .. } = sight.standing();
+    let Standing { next, last, is_any_last, .. } = sight.standing();
     let mut removed: Vec<String> = match next {
         Move::Replace { remove, .. } => remove.iter().map(|uid| uid.as_str().to_owned()).collect(),
         Move::Wait(_) => Vec::new(),
         other => panic!("{other:?}"),
     };
     removed.sort();
-    let waiting = match last {
-        HeldBack::None => Vec::new(),
-        HeldBack::Last(pods) => pods.into_iter().map(str::to_owned).collect(),
-        HeldBack::UntilOneIs(pods) => pods.into_iter().map(|pod| format!("{pod}?")).collect(),
-    };
+    let mark = if is_any_last { "" } else { "?" };
+    let waiting = last.into_iter().map(|pod| format!("{pod}{mark}")).collect();
     (removed, waiting)
 }
 
