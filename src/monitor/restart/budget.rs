@@ -26,7 +26,8 @@ pub(super) struct Holding {
     pub(super) last: usize,
     /// Successors of replaced pods that are missing or not available yet.
     pub(super) coming: usize,
-    /// Whether the selector was edited and selects none of the owner's pods any more.
+    /// Whether the selector was edited and selects none of the owner's pods any more: what they lack uses the total, but its
+    /// desired replicas add nothing.
     pub(super) is_former: bool,
 }
 
@@ -43,23 +44,9 @@ pub(super) struct Member<'a> {
 /// What may still be taken from the owners of pods.
 #[derive(Debug)]
 pub(super) struct Budget<'a> {
-    owners: BTreeMap<Option<&'a Owner>, Account<'a>>,
+    owners: BTreeMap<Option<&'a Owner>, Member<'a>>,
     groups: BTreeMap<Option<&'a Owner>, Group>,
     total: Option<Total>,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Account<'a> {
-    group: Option<&'a Owner>,
-    expected: usize,
-    available: usize,
-    /// How many pods are missing because stuck pods hold their places.
-    held_back: usize,
-    coming: usize,
-    /// The pods of a StatefulSet may be members of a quorum, where an unready one may still vote.
-    is_stateful: bool,
-    /// Whether only the lacking pods of the owner count: they use the total, but its desired replicas add nothing.
-    is_former: bool,
 }
 
 /// Owners with one budget, such as the ReplicaSets of a Deployment.
@@ -83,32 +70,28 @@ struct Total {
     held_back: usize,
 }
 
-impl<'a> Account<'a> {
-    fn of(Member { owner, group, expected, holding }: Member<'a>) -> Self {
-        let Holding { available, stuck, coming, is_former, .. } = holding;
-        let waits = owner.is_some_and(waits_for_termination);
-        Self {
-            group,
-            expected,
-            available,
-            held_back: if waits { stuck.min(expected.saturating_sub(available)) } else { 0 },
-            coming,
-            is_stateful: owner.is_some_and(is_stateful),
-            is_former,
-        }
+impl Member<'_> {
+    fn missing(&self) -> usize {
+        self.expected.saturating_sub(self.holding.available)
     }
 
-    fn missing(&self) -> usize {
-        self.expected.saturating_sub(self.available)
+    /// Returns how many pods are missing because stuck pods hold their places.
+    fn held_back(&self) -> usize {
+        if self.owner.is_some_and(waits_for_termination) { self.holding.stuck.min(self.missing()) } else { 0 }
+    }
+
+    /// The pods of a StatefulSet may be members of a quorum, where an unready one may still vote.
+    fn is_stateful(&self) -> bool {
+        self.owner.is_some_and(is_stateful)
     }
 }
 
 impl Total {
     /// Nobody knows whether pods without an owner are created again, so they would use the total for good.
-    fn of(most: PodCount, owners: &BTreeMap<Option<&Owner>, Account<'_>>) -> Self {
-        let accounts = || owners.iter().filter(|(owner, _)| owner.is_some()).map(|(_, account)| account);
-        let expected = accounts().filter(|account| !account.is_former).map(|account| account.expected).sum();
-        let missing = accounts().map(|account| account.missing() - account.held_back).sum();
+    fn of(most: PodCount, owners: &BTreeMap<Option<&Owner>, Member<'_>>) -> Self {
+        let members = || owners.values().filter(|member| member.owner.is_some());
+        let expected = members().filter(|member| !member.holding.is_former).map(|member| member.expected).sum();
+        let missing = members().map(|member| member.missing() - member.held_back()).sum();
         Self { allowed: most.of(expected), missing, held_back: 0 }
     }
 }
@@ -133,14 +116,14 @@ pub(in crate::monitor) fn is_available(pod: &Pod, min_ready: Duration, now: Serv
 impl<'a> Budget<'a> {
     /// Returns the budget for the owners whose pods are replaced.
     pub(super) fn new(most: MaxUnavailable, members: impl Iterator<Item = Member<'a>>) -> Self {
-        let owners: BTreeMap<_, _> = members.map(|member| (member.owner, Account::of(member))).collect();
+        let owners: BTreeMap<_, _> = members.map(|member| (member.owner, member)).collect();
         let mut groups: BTreeMap<_, Group> = BTreeMap::new();
-        for account in owners.values() {
-            let group = groups.entry(account.group).or_default();
-            group.expected += account.expected;
-            group.missing += account.missing();
-            group.coming += account.coming;
-            let is_one_of_all = most.is_default && account.is_stateful;
+        for member in owners.values() {
+            let group = groups.entry(member.group).or_default();
+            group.expected += member.expected;
+            group.missing += member.missing();
+            group.coming += member.holding.coming;
+            let is_one_of_all = most.is_default && member.is_stateful();
             group.allowed = if is_one_of_all { 1 } else { most.of_owner.of(group.expected) };
         }
         let total = most.total.map(|most| Total::of(most, &owners));
@@ -149,16 +132,16 @@ impl<'a> Budget<'a> {
 
     /// Takes a ready pod from an owner, if the budget allows it.
     pub(super) fn take(&mut self, owner: Option<&'a Owner>, is_available: bool) -> bool {
-        let Some(account) = self.owners.get(&owner) else { return false };
-        let Some(group) = self.groups.get_mut(&account.group).filter(|_| account.expected > 0) else {
+        let Some(member) = self.owners.get(&owner) else { return false };
+        let Some(group) = self.groups.get_mut(&member.group).filter(|_| member.expected > 0) else {
             // No pod of this owner is expected.
             return true;
         };
         // An owner with a surplus is about to delete some of its pods, and it is unknown which.
-        let is_scaling_down = account.available > account.expected;
+        let is_scaling_down = member.holding.available > member.expected;
         let mut total = self.total.as_mut().filter(|_| owner.is_some());
         // Of the total, pods that this owner's stuck pods hold back count, and those of other owners do not.
-        let held_back = total.as_ref().map_or(0, |total| total.held_back.max(account.held_back));
+        let held_back = total.as_ref().map_or(0, |total| total.held_back.max(member.held_back()));
         let is_in_total = total.as_ref().is_none_or(|total| total.missing + held_back < total.allowed);
         if is_scaling_down || group.missing >= group.allowed || !is_in_total {
             return false;
@@ -178,8 +161,8 @@ impl<'a> Budget<'a> {
     /// Takes a pod that is not ready. It serves no traffic and uses no budget, except in a StatefulSet: no more of its
     /// pods are coming than the budget allows.
     pub(super) fn take_unready(&mut self, owner: Option<&'a Owner>) -> bool {
-        let Some(account) = self.owners.get(&owner).filter(|account| account.is_stateful) else { return true };
-        let Some(group) = self.groups.get_mut(&account.group) else { return true };
+        let Some(member) = self.owners.get(&owner).filter(|member| member.is_stateful()) else { return true };
+        let Some(group) = self.groups.get_mut(&member.group) else { return true };
         let most = self.total.as_ref().map_or(usize::MAX, |total| total.allowed);
         let is_allowed = group.coming < most.min(group.allowed);
         group.coming += usize::from(is_allowed);
