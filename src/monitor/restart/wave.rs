@@ -27,15 +27,8 @@ pub(crate) struct Wave {
 
 pub(crate) struct Attempt {
     pub(crate) pod: Arc<Pod>,
-    pub(crate) means: Means,
-}
-
-pub(crate) enum Means {
-    /// A deletion, or an eviction. `names_version`: only of this resourceVersion of the pod. So it fails if the pod has
-    /// become ready meanwhile, and would use the budget, or has got a label by which it goes last.
-    Removal { names_version: bool },
-    /// A PATCH of the pod at its resourceVersion.
-    HandingOver(Arc<Owner>),
+    /// To which Deployment the pod is handed over. `None`: it is deleted or evicted.
+    pub(crate) to: Option<Arc<Owner>>,
 }
 
 /// What became of the deletion of a pod.
@@ -60,8 +53,7 @@ impl Wave {
     /// Deletes each pod in a row of its own. Evicts those of an owner one after the other: a PodDisruptionBudget is
     /// usually about one owner's pods, and concurrent evictions under one PodDisruptionBudget fail.
     fn new(policy: &Policy, attempts: Vec<Attempt>, width: usize) -> Self {
-        let (removals, others): (Vec<_>, Vec<_>) =
-            attempts.into_iter().partition(|attempt| matches!(attempt.means, Means::Removal { .. }));
+        let (removals, others): (Vec<_>, Vec<_>) = attempts.into_iter().partition(|attempt| attempt.to.is_none());
         let removals: Vec<Vec<Attempt>> = match policy.deletion_policy {
             DeletionPolicy::Delete => removals.into_iter().map(|attempt| vec![attempt]).collect(),
             DeletionPolicy::Evict => {
@@ -82,19 +74,10 @@ impl Wave {
 }
 
 impl Attempt {
-    pub(super) fn removal(policy: &Policy, pod: Arc<Pod>) -> Self {
-        let uses_no_budget = policy.max_unavailable.is_some() && !pod.may_serve();
-        let names_version = uses_no_budget || policy.restart_last.is_some();
-        Self { pod, means: Means::Removal { names_version } }
-    }
-
     /// Returns whether the rest of the row is not sent: a ready pod was refused, or the failure is no refusal. The next
     /// pass begins with the remaining pods.
     pub(crate) fn ends_row(&self, reply: &Reply) -> bool {
-        match reply {
-            Reply::Deleted { .. } | Reply::HandedOver(_) | Reply::ReportedGone { .. } => false,
-            Reply::Failed(error) => self.pod.may_serve() || !error.cause.is_refusal(),
-        }
+        matches!(reply, Reply::Failed(error) if self.pod.may_serve() || !error.cause.is_refusal())
     }
 }
 
@@ -246,7 +229,7 @@ mod tests {
 
     /// Begins a wave, and returns how many deletions it sends at a time.
     fn wave(attempts: &mut Attempts, pods: &[&str]) -> usize {
-        let pods = pods.iter().map(|name| Attempt::removal(&policy(), Arc::new(pod(name, "1")))).collect();
+        let pods = pods.iter().map(|name| Attempt { pod: Arc::new(pod(name, "1")), to: None }).collect();
         attempts.begin_wave(&policy(), pods).width
     }
 
@@ -341,7 +324,7 @@ mod tests {
         let ends = |ready: bool, reply: &Reply| {
             let ready_since = ready.then(|| ServerTime::from_second(90));
             let pod = Arc::new(Pod { ready_since, ..pod("a", "1") });
-            Attempt { pod, means: Means::Removal { names_version: false } }.ends_row(reply)
+            Attempt { pod, to: None }.ends_row(reply)
         };
         let failed = |cause| Reply::Failed(Action::on("delete", PODS, "a").failed(cause));
         let (refused, lost) = (failed(Cause::Refused("x".to_owned())), failed(Cause::Unreachable("x".to_owned())));

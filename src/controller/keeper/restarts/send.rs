@@ -21,7 +21,7 @@ use crate::kube::client::Preconditions;
 use crate::kube::error::{Cause, Error};
 use crate::kube::objects::Owner;
 use crate::monitor::pod::Pod;
-use crate::monitor::restart::wave::{Attempt, Means, Reply, Wave};
+use crate::monitor::restart::wave::{Attempt, Reply, Wave};
 use crate::monitor::spec::{DeletionPolicy, Policy};
 use crate::monitor::surge;
 
@@ -111,9 +111,9 @@ impl Wavefront<'_> {
     async fn row(&self, row: Vec<Attempt>) -> Vec<(Attempt, Reply)> {
         let mut results = Vec::with_capacity(row.len());
         for attempt in row {
-            let answer = match &attempt.means {
-                Means::Removal { names_version } => self.delete(&attempt.pod, *names_version).await,
-                Means::HandingOver(to) => self.hand_over(&attempt.pod, to).await,
+            let answer = match &attempt.to {
+                None => self.delete(&attempt.pod).await,
+                Some(to) => self.hand_over(&attempt.pod, to).await,
             };
             let Some(answer) = answer else { break };
             let ends_row = attempt.ends_row(&answer);
@@ -126,9 +126,13 @@ impl Wavefront<'_> {
     }
 
     /// Deletes a pod, unless the wave is over once the permits are free.
-    async fn delete(&self, pod: &Pod, names_version: bool) -> Option<Reply> {
-        let Context { client, shared, .. } = self.context;
-        let grace = self.policy.grace_period_seconds.map(NonZeroU32::get);
+    async fn delete(&self, pod: &Pod) -> Option<Reply> {
+        let (Context { client, shared, .. }, policy) = (self.context, self.policy);
+        let grace = policy.grace_period_seconds.map(NonZeroU32::get);
+        // Then it fails if the pod has become ready meanwhile, and would use the budget, or has got a label by which it
+        // goes last.
+        let uses_no_budget = policy.max_unavailable.is_some() && !pod.may_serve();
+        let names_version = uses_no_budget || policy.restart_last.is_some();
         let only = Preconditions { uid: &pod.uid, resource_version: names_version.then_some(&pod.version) };
         let permit = match client.deletion_permit().await {
             Ok(permit) => permit,
@@ -144,7 +148,7 @@ impl Wavefront<'_> {
         let by = client.server_now().plus(usual);
         // From here on other keepers do not delete this pod. If the deletion fails, their next list shows the pod.
         let deletion = shared.deletions.add(&pod.uid, by);
-        let result = remove(client, permit, &pod.name, only, (self.policy.deletion_policy, grace)).await;
+        let result = remove(client, permit, &pod.name, only, (policy.deletion_policy, grace)).await;
         let Err(error) = result else { return Some(Reply::Deleted { by, here: true }) };
         shared.deletions.remove(deletion);
         Some(failure(error, names_version))

@@ -12,7 +12,7 @@ use crate::monitor::pod::Pod;
 use crate::monitor::restart::Now;
 use crate::monitor::restart::progress::Refusal;
 use crate::monitor::restart::standing::{Move, Standing};
-use crate::monitor::restart::wave::{Attempt, Means, Reply};
+use crate::monitor::restart::wave::{Attempt, Reply};
 use crate::monitor::status::{Canary, CanaryState};
 
 /// The write about the last wave waits for this long, or it would compete with the deletions of other restarts: 50
@@ -89,7 +89,7 @@ impl<P> Machine<P> {
                 self.next(now)
             }
             (Move::Replace { remove, hand_over }, Basis::Confirmed(proof)) => {
-                self.begin_wave(pass, proof, remove, hand_over)
+                self.begin_wave(pass, proof, &remove, &hand_over)
             }
             (Move::Replace { .. }, Basis::List) => {
                 self.phase = Phase::Passing { basis: Basis::List, asked: Asked::Deployments };
@@ -102,7 +102,7 @@ impl<P> Machine<P> {
         }
     }
 
-    fn begin_wave(&mut self, pass: Pass, proof: P, remove: Vec<Uid>, hand_over: Vec<(Uid, Arc<Owner>)>) -> Do<P> {
+    fn begin_wave(&mut self, pass: Pass, proof: P, remove: &[Uid], hand_over: &[(Uid, Arc<Owner>)]) -> Do<P> {
         let goes = || remove.iter().chain(hand_over.iter().map(|(uid, _)| uid));
         debug_assert!(self.is_intended, "the status has the restart");
         debug_assert!(goes().all(|uid| self.targets.old.contains(uid)), "only old pods go");
@@ -112,12 +112,9 @@ impl<P> Machine<P> {
         debug_assert!(hand_over.is_empty() || self.policy.max_surge.is_some(), "pods may be handed over");
         let has_failed = |canary: &Canary| matches!(canary.state, CanaryState::Failed { .. });
         debug_assert!(!self.begun.canary.as_ref().is_some_and(has_failed), "no canary has failed");
-        let pod = |uid: &Uid| self.pods.pods().get(uid).cloned();
-        let removals = remove.iter().filter_map(pod).map(|pod| Attempt::removal(&self.policy, pod));
-        let others = hand_over.into_iter().filter_map(|(uid, to)| {
-            let means = Means::HandingOver(to);
-            pod(&uid).map(|pod| Attempt { pod, means })
-        });
+        let attempt = |uid, to| self.pods.pods().get(uid).cloned().map(|pod| Attempt { pod, to });
+        let removals = remove.iter().filter_map(|uid| attempt(uid, None));
+        let others = hand_over.iter().filter_map(|(uid, to)| attempt(uid, Some(Arc::clone(to))));
         let attempts = removals.chain(others).collect();
         let wave = self.attempts.begin_wave(&self.policy, attempts);
         self.phase = Phase::Deleting(pass);

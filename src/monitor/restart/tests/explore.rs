@@ -23,7 +23,7 @@ use crate::monitor::restart::sight::DeploymentState;
 use crate::monitor::restart::sight::{OwnerQuery, OwnerState, OwnerStates};
 use crate::monitor::restart::stale::{Lists, is_stale};
 use crate::monitor::restart::targets::Targets;
-use crate::monitor::restart::wave::{Attempt, Means, Reply, Wave};
+use crate::monitor::restart::wave::{Attempt, Reply, Wave};
 use crate::monitor::source::SourceName;
 use crate::monitor::spec::Policy;
 use crate::monitor::status::{Begun, CanaryState, SourceStatus, Status};
@@ -290,7 +290,7 @@ impl<'a> Course<'a> {
     /// The API server does what is asked, unless another restart of the process has deleted the pod.
     fn does(&mut self, attempt: &Attempt) -> Option<Reply> {
         let pod = number(&attempt.pod);
-        if matches!(attempt.means, Means::HandingOver(_)) {
+        if attempt.to.is_some() {
             if !self.world.is_at(pod, &attempt.pod.version) {
                 let error = failed(Cause::Conflict("x".to_owned()));
                 return Some(Reply::ReportedGone { about_version: true, error });
@@ -378,7 +378,7 @@ impl<'a> Course<'a> {
 
     fn check_wave(&self, wave: &Wave, proof: usize) {
         let Actor { eyes, deleted, handed_over, unclear, begun, .. } = &self.actors[self.active];
-        let is_surge = |attempt: &&Attempt| matches!(attempt.means, Means::HandingOver(_));
+        let is_surge = |attempt: &&Attempt| attempt.to.is_some();
         let (surge, removals): (Vec<_>, Vec<_>) = wave.attempts().partition(is_surge);
         let [surge, pods] = [surge, removals].map(|them| them.iter().map(|it| number(&it.pod)).collect::<Vec<_>>());
         self.check(proof == eyes.lists, "the proof is as old as the list");
