@@ -17,7 +17,7 @@ use crate::controller::keeper::step::Step;
 use crate::controller::latest::Latest;
 use crate::controller::limits::share_of_wave;
 use crate::controller::shared::remove;
-use crate::kube::client::Preconditions;
+use crate::kube::client::{Permit, Preconditions};
 use crate::kube::error::{Cause, Error};
 use crate::kube::objects::Owner;
 use crate::monitor::pod::Pod;
@@ -107,15 +107,18 @@ pub(super) async fn send(
 }
 
 impl Wavefront<'_> {
-    /// Deletes pods, or hands them over, one after the other.
+    /// Deletes pods, or hands them over, one after the other, unless the wave is over once the permits are free.
     async fn row(&self, row: Vec<Attempt>) -> Vec<(Attempt, Reply)> {
         let mut results = Vec::with_capacity(row.len());
         for attempt in row {
-            let answer = match &attempt.to {
-                None => self.delete(&attempt.pod).await,
-                Some(to) => self.hand_over(&attempt.pod, to).await,
+            let answer = match self.context.client.deletion_permit().await {
+                Err(error) => Reply::Failed(error),
+                Ok(_) if !self.may_send() => break,
+                Ok(permit) => match &attempt.to {
+                    None => self.delete(permit, &attempt.pod).await,
+                    Some(to) => self.hand_over(&permit, &attempt.pod, to).await,
+                },
             };
-            let Some(answer) = answer else { break };
             let ends_row = attempt.ends_row(&answer);
             results.push((attempt, answer));
             if ends_row {
@@ -125,8 +128,8 @@ impl Wavefront<'_> {
         results
     }
 
-    /// Deletes a pod, unless the wave is over once the permits are free.
-    async fn delete(&self, pod: &Pod) -> Option<Reply> {
+    /// Deletes a pod, unless another keeper has.
+    async fn delete(&self, permit: Permit, pod: &Pod) -> Reply {
         let (Context { client, shared, .. }, policy) = (self.context, self.policy);
         let grace = policy.grace_period_seconds.map(NonZeroU32::get);
         // Then it fails if the pod has become ready meanwhile, and would use the budget, or has got a label by which it
@@ -134,42 +137,28 @@ impl Wavefront<'_> {
         let uses_no_budget = policy.max_unavailable.is_some() && !pod.may_serve();
         let names_version = uses_no_budget || policy.restart_last.is_some();
         let only = Preconditions { uid: &pod.uid, resource_version: names_version.then_some(&pod.version) };
-        let permit = match client.deletion_permit().await {
-            Ok(permit) => permit,
-            Err(error) => return Some(Reply::Failed(error)),
-        };
         if let Some(by) = shared.deletions.since(&pod.uid, self.listed) {
-            return Some(Reply::Deleted { by, here: false });
-        }
-        if !self.may_send() {
-            return None;
+            return Reply::Deleted { by, here: false };
         }
         let usual = grace.map_or(DEFAULT_GRACE, |seconds| Duration::from_secs(seconds.into()));
         let by = client.server_now().plus(usual);
         // From here on other keepers do not delete this pod. If the deletion fails, their next list shows the pod.
         let deletion = shared.deletions.add(&pod.uid, by);
         let result = remove(client, permit, &pod.name, only, (policy.deletion_policy, grace)).await;
-        let Err(error) = result else { return Some(Reply::Deleted { by, here: true }) };
+        let Err(error) = result else { return Reply::Deleted { by, here: true } };
         shared.deletions.remove(deletion);
-        Some(failure(error, names_version))
+        failure(error, names_version)
     }
 
-    /// Hands a pod over to a Deployment, unless the wave is over once the permits are free.
-    async fn hand_over(&self, pod: &Pod, to: &Owner) -> Option<Reply> {
+    /// Hands a pod over to a Deployment.
+    async fn hand_over(&self, permit: &Permit, pod: &Pod, to: &Owner) -> Reply {
         let Context { client, name, uid, .. } = self.context;
-        let permit = match client.deletion_permit().await {
-            Ok(permit) => permit,
-            Err(error) => return Some(Reply::Failed(error)),
-        };
-        if !self.may_send() {
-            return None;
-        }
         let by = format!("{name}/{}/{}/{}", uid.as_str(), self.restart, client.server_now());
         let patch = surge::hand_over(pod, to, &by);
-        Some(match client.patch_pod(&permit, &pod.name, &patch).await {
+        match client.patch_pod(permit, &pod.name, &patch).await {
             Ok(pod) => Reply::HandedOver(pod),
             Err(error) => failure(error, true),
-        })
+        }
     }
 
     fn report(&self, pod: &Pod, answer: &Reply) {
