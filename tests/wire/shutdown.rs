@@ -95,7 +95,7 @@ fn after_a_signal_the_deletions_in_flight_finish_and_no_request_is_sent() {
     assert_eq!(operator.end().code(), Some(0), "{}", operator.log());
     assert_eq!(scenario.server.words()[before..], [""; 0]);
     assert_eq!(operator.lines("pod deleted").len(), 2, "{}", operator.log());
-    assert!(operator.lines("pods not deleted").is_empty(), "{}", operator.log());
+    assert!(operator.lines("attention needed").is_empty(), "{}", operator.log());
 }
 
 #[test]

@@ -502,15 +502,6 @@ impl<P> Machine<P> {
         self.waits_since.take()
     }
 
-    /// Returns why the last wave did not delete all its pods, or why the operator stops.
-    pub(crate) fn refusal(&self) -> Option<&Refusal> {
-        match &self.phase {
-            Phase::Listening(PassEnd { refusal, .. }) => refusal.as_ref(),
-            Phase::Failing(refusal) => Some(refusal),
-            _ => None,
-        }
-    }
-
     /// Returns the sources that do not exist.
     pub(crate) fn missing(&self) -> &BTreeSet<SourceName> {
         &self.missing

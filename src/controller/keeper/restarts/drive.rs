@@ -23,7 +23,6 @@ use crate::monitor::notice::{self, Notice};
 use crate::monitor::pod::Pod;
 use crate::monitor::report::NO_SURGE;
 use crate::monitor::restart::machine::{Do, News, Over, Report};
-use crate::monitor::restart::progress::Refusal;
 use crate::monitor::restart::sight::{OwnerQuery, OwnerStates};
 use crate::monitor::restart::targets::Skipped;
 use crate::monitor::restart::wave::{Reply, Wave};
@@ -154,7 +153,6 @@ impl Drive<'_, '_> {
         machine.heard(News::WaveOver { is_whole }, now(&context.client));
         let has_deleted = machine.deleted() > before;
         self.step.held.turn = None;
-        self.log_refusal();
         if has_deleted {
             self.step.held.queue_again(&context.shared).await;
         }
@@ -189,36 +187,13 @@ impl Drive<'_, '_> {
         let (context, policy, began) = (self.step.context, self.step.policy, timer_now());
         let (states, failure) = owners::read_states(&context.client, policy, queries).await;
         match failure {
-            // If owners count, a failed read fails the step, so a success says nothing about the deletions.
-            None if policy.counts_owners() => {}
-            None => self.record_success(),
             Some(error) if !self.watched.machine.tolerates(&error) => return Err(error),
-            Some(error) => {
-                if self.watched.faults.record(&error.cause).1 {
-                    warn!(%error, "desired replicas unknown; assuming the pods at the start of the restart");
-                }
+            Some(error) if self.watched.faults.record(&error.cause).1 => {
+                warn!(%error, "desired replicas unknown; assuming the pods at the start of the restart");
             }
+            _ => {}
         }
         Ok((states, timer_now().saturating_duration_since(began)))
-    }
-
-    /// Logs a refusal of the last wave that is new.
-    fn log_refusal(&mut self) {
-        let Watched { machine, faults, .. } = &mut *self.watched;
-        match machine.refusal() {
-            None => self.record_success(),
-            Some(Refusal { error, is_expected }) => {
-                if !is_expected && faults.record(&error.cause).1 {
-                    warn!(%error, pods = machine.undeleted().len(), "pods not deleted");
-                }
-            }
-        }
-    }
-
-    fn record_success(&mut self) {
-        if self.watched.faults.recovered() {
-            info!("restart no longer blocked");
-        }
     }
 
     async fn write(&mut self, report: Report) -> Result<(), Error> {
@@ -240,7 +215,6 @@ impl Drive<'_, '_> {
     }
 
     async fn end(&mut self, over: Over) -> Result<Requeue, Error> {
-        self.record_success();
         let Self { step, watched, .. } = self;
         let now = step.context.client.server_now();
         let Over { begun, skipped: left, terminating, selected } = over;

@@ -35,9 +35,8 @@ pub(super) struct Watched {
     listener: Option<Listener>,
     /// The discovered sources that do not exist. The pods that refer to them are not deleted.
     missing: BTreeSet<SourceName>,
-    /// Failures of the deletions and of reads of the owners.
+    /// Failures of the watch and of reads of the owners, each kind of which is logged once for a restart.
     pub(super) faults: Faults,
-    watch_faults: Faults,
 }
 
 impl Watched {
@@ -50,7 +49,6 @@ impl Watched {
             listener: None,
             missing: BTreeSet::new(),
             faults: Faults::default(),
-            watch_faults: Faults::default(),
         })
     }
 
@@ -79,7 +77,7 @@ impl Watched {
                     Err(why) => {
                         self.listener = None;
                         if let Some(error) = why.filter(|error| !matches!(error.cause, Cause::Unreachable(_)))
-                            && self.watch_faults.record(&error.cause).1
+                            && self.faults.record(&error.cause).1
                         {
                             context.span().in_scope(|| warn!(%error, "pod watch failed; listing the pods periodically"));
                         }
