@@ -19,7 +19,7 @@ use tracing::{error, info, warn};
 
 use super::clock::timer_now;
 use super::owners::{read_deployments, read_workload};
-use super::shared::{Shared, SurgeBell, remove};
+use super::shared::{Shared, SurgeBell};
 use crate::kube::backoff::Backoff;
 use crate::kube::client::{Client, Preconditions};
 use crate::kube::error::{Cause, Error};
@@ -33,7 +33,7 @@ use crate::monitor::referrers::referred;
 use crate::monitor::restart::seen::Seen;
 use crate::monitor::restart::sight::DeploymentState;
 use crate::monitor::source::SourceName;
-use crate::monitor::spec::Policy;
+use crate::monitor::spec::{DeletionPolicy, Policy};
 use crate::monitor::surge::{Claim, Fate, fate, give_back, go_first};
 use crate::monitor::{CONFIG_MONITORS, ConfigMonitor};
 
@@ -273,10 +273,9 @@ impl Look<'_> {
                 // Another process may have given it back meanwhile.
                 let only = Preconditions { uid: &pod.uid, resource_version: Some(&pod.version) };
                 let grace = policy.as_ref().and_then(|policy| policy.grace_period_seconds).map(NonZeroU32::get);
-                let how = (policy.map(|policy| policy.deletion_policy).unwrap_or_default(), grace);
-                remove(client, permit, &pod.name, only, how)
-                    .await
-                    .map(|()| info!(pod = &*pod.name, uid = pod.uid.as_str(), "pod deleted that was handed over"))
+                let evicts = policy.is_some_and(|policy| policy.deletion_policy == DeletionPolicy::Evict);
+                let removed = client.remove(permit, &pod.name, only, grace, evicts).await;
+                removed.map(|()| info!(pod = &*pod.name, uid = pod.uid.as_str(), "pod deleted that was handed over"))
             }
             Fate::GiveBack(first) => {
                 let Some(patch) = give_back(pod) else { return Ok(false) };

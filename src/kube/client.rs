@@ -236,42 +236,36 @@ impl Client {
         self.permit(Limit::Requests, action).await
     }
 
-    /// Deletes a pod that matches `only`. `grace` replaces the grace period of the pod, in seconds.
+    /// Deletes a pod that matches `only`, or evicts it: the API server then deletes the pod if its PodDisruptionBudget
+    /// allows that. `grace` replaces the grace period of the pod, in seconds.
     ///
     /// # Errors
-    /// [`Cause`] says what the caller can do. [`Cause::Conflict`]: the pod does not match `only`.
-    pub async fn delete(
+    /// [`Cause`] says what the caller can do. [`Cause::Conflict`]: the pod does not match `only`. [`Cause::Blocked`]: the
+    /// PodDisruptionBudget does not allow the eviction now.
+    pub async fn remove(
         &self,
         _permit: Permit,
         name: &str,
         only: Preconditions<'_>,
         grace: Option<u32>,
+        evicts: bool,
     ) -> Result<(), Error> {
-        let request = self.request(Method::DELETE, Action::on("delete", PODS, name));
-        self.exchange(with_json(request, &delete_options(only, grace))?).await.map(drop)
-    }
-
-    /// Evicts a pod that matches `only`: the API server deletes the pod if its PodDisruptionBudget allows that. `grace`
-    /// replaces the grace period of the pod, in seconds.
-    ///
-    /// # Errors
-    /// [`Cause`] says what the caller can do. [`Cause::Blocked`]: the PodDisruptionBudget does not allow the eviction
-    /// now.
-    pub async fn evict(
-        &self,
-        _permit: Permit,
-        name: &str,
-        only: Preconditions<'_>,
-        grace: Option<u32>,
-    ) -> Result<(), Error> {
-        let eviction = json!({
-            "apiVersion": "policy/v1",
-            "kind": "Eviction",
-            "metadata": { "name": name, "namespace": self.namespace() },
-            "deleteOptions": delete_options(only, grace),
-        });
-        let request = self.request(Method::POST, Action::on("create", PODS, name).of("eviction"));
-        self.exchange(with_json(request, &eviction)?).await.map(drop)
+        let mut options = json!({ "apiVersion": "v1", "kind": "DeleteOptions", "preconditions": only });
+        if let Some(seconds) = grace {
+            options["gracePeriodSeconds"] = seconds.into();
+        }
+        let (request, body) = if evicts {
+            let eviction = json!({
+                "apiVersion": "policy/v1",
+                "kind": "Eviction",
+                "metadata": { "name": name, "namespace": self.namespace() },
+                "deleteOptions": options,
+            });
+            (self.request(Method::POST, Action::on("create", PODS, name).of("eviction")), eviction)
+        } else {
+            (self.request(Method::DELETE, Action::on("delete", PODS, name)), options)
+        };
+        self.exchange(with_json(request, &body)?).await.map(drop)
     }
 
     /// Changes a pod by a strategic merge patch. The permit is that of a deletion.
@@ -416,15 +410,6 @@ impl Client {
 /// Returns the time on the API server's clock: kubectl proxy passes its header on.
 fn date(headers: &HeaderMap) -> Option<ServerTime> {
     headers.get(DATE).and_then(|date| ServerTime::from_http_date(date.to_str().ok()?))
-}
-
-/// The body of a DELETE.
-fn delete_options(only: Preconditions<'_>, grace: Option<u32>) -> Value {
-    let mut options = json!({ "apiVersion": "v1", "kind": "DeleteOptions", "preconditions": only });
-    if let Some(seconds) = grace {
-        options["gracePeriodSeconds"] = seconds.into();
-    }
-    options
 }
 
 fn with_json(request: Request, object: &impl Serialize) -> Result<Request, Error> {

@@ -271,10 +271,7 @@ impl Side {
                 let only = Preconditions { uid, resource_version };
                 outcome(self.runtime.block_on(async {
                     let permit = self.client.deletion_permit().await?;
-                    match evict {
-                        true => self.client.evict(permit, name, only, *grace).await,
-                        false => self.client.delete(permit, name, only, *grace).await,
-                    }
+                    self.client.remove(permit, name, only, *grace, *evict).await
                 }))
             }
             Call::Watch { resource, selector, at } => {

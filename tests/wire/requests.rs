@@ -30,7 +30,7 @@ fn client_of(url: &str) -> Client {
 }
 
 async fn delete_only(client: &Client, name: &str, only: Preconditions<'_>, grace: Option<u32>) -> Result<(), Error> {
-    client.delete(client.deletion_permit().await?, name, only, grace).await
+    client.remove(client.deletion_permit().await?, name, only, grace, false).await
 }
 
 /// Returns the cause of the failure of a GET with this answer.
@@ -141,7 +141,7 @@ async fn an_eviction_carries_the_options_of_a_deletion() {
     server.always("post pods/web-0/eviction", |_| Answer::json(201, &json!({})));
     let client = client(&server);
     let permit = client.deletion_permit().await.expect("a permit");
-    client.evict(permit, "web-0", only(&"u1".into()), Some(7)).await.expect("evicted");
+    client.remove(permit, "web-0", only(&"u1".into()), Some(7), true).await.expect("evicted");
     let options = json!({
         "apiVersion": "v1", "kind": "DeleteOptions", "gracePeriodSeconds": 7, "preconditions": { "uid": "u1" },
     });

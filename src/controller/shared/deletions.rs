@@ -1,14 +1,11 @@
-//! Deletions, and those that are recent, so that no keeper deletes a pod that another keeper has just deleted.
+//! The recent deletions, so that no keeper deletes a pod that another keeper has just deleted.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::controller::clock::timer_now;
-use crate::kube::client::{Client, Permit, Preconditions};
-use crate::kube::error::Error;
 use crate::kube::{ServerTime, Uid};
-use crate::monitor::spec::DeletionPolicy;
 
 /// How long a deletion is recorded. Lists made later show it.
 const RETENTION: Duration = Duration::from_secs(60);
@@ -74,20 +71,6 @@ impl Drop for PendingDeletion<'_> {
         if let Some(deletion) = self.deletions.recent().by_pod.get_mut(self.pod) {
             deletion.answered = Some(timer_now());
         }
-    }
-}
-
-/// Deletes or evicts a pod, with this grace period in seconds.
-pub(crate) async fn remove(
-    client: &Client,
-    permit: Permit,
-    pod: &str,
-    only: Preconditions<'_>,
-    (policy, grace): (DeletionPolicy, Option<u32>),
-) -> Result<(), Error> {
-    match policy {
-        DeletionPolicy::Delete => client.delete(permit, pod, only, grace).await,
-        DeletionPolicy::Evict => client.evict(permit, pod, only, grace).await,
     }
 }
 

@@ -13,7 +13,6 @@ use std::sync::Arc;
 use self::bells::Bells;
 pub(crate) use self::bells::{Listener, Ring};
 use self::deletions::Deletions;
-pub(crate) use self::deletions::remove;
 use self::lists::SharedLists;
 pub(crate) use self::lists::{ListInterest, Listing};
 use self::requests::Requests;

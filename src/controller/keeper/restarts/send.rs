@@ -16,7 +16,6 @@ use crate::controller::keeper::memory::Confirmed;
 use crate::controller::keeper::step::Step;
 use crate::controller::latest::Latest;
 use crate::controller::limits::share_of_wave;
-use crate::controller::shared::remove;
 use crate::kube::client::{Permit, Preconditions};
 use crate::kube::error::{Cause, Error};
 use crate::kube::objects::Owner;
@@ -144,7 +143,8 @@ impl Wavefront<'_> {
         let by = client.server_now().plus(usual);
         // From here on other keepers do not delete this pod. If the deletion fails, their next list shows the pod.
         let deletion = shared.deletions.add(&pod.uid, by);
-        let result = remove(client, permit, &pod.name, only, (policy.deletion_policy, grace)).await;
+        let evicts = policy.deletion_policy == DeletionPolicy::Evict;
+        let result = client.remove(permit, &pod.name, only, grace, evicts).await;
         let Err(error) = result else { return Reply::Deleted { by, here: true } };
         shared.deletions.remove(deletion);
         failure(error, names_version)
