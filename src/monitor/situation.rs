@@ -83,7 +83,7 @@ impl<'a> Situation<'a> {
         }
         let standing = machine.standing();
         let mut progress = Progress::of(begun, &standing).not_deleted(machine.undeleted().into_iter());
-        let missing = some(machine.missing().iter().map(quoted));
+        let missing = some(machine.missing.iter().map(quoted));
         progress.add(&format!("waiting for {missing}: "), standing.unstartable.iter().copied());
         Self::of_pass(policy, progress, refusal.as_ref(), *is_stalled)
     }

@@ -41,9 +41,9 @@ pub(crate) struct Machine<P> {
     /// The operator's own pod, which is never deleted.
     own_pod: Option<Uid>,
     /// The pods of the last list that refer to a source which does not exist: their successors would not start.
-    unstartable: Snapshot,
-    /// These sources.
-    missing: BTreeSet<SourceName>,
+    pub(crate) unstartable: Snapshot,
+    /// The sources that do not exist. The next list shows what refers to them.
+    pub(crate) missing: BTreeSet<SourceName>,
     pods: Seen,
     pace: Pace,
     owners: OwnerStates,
@@ -355,11 +355,6 @@ impl<P> Machine<P> {
         }
     }
 
-    /// Takes which sources do not exist, and the pods of the next list that refer to one of them.
-    pub(crate) fn leave_out(&mut self, missing: &BTreeSet<SourceName>, unstartable: Snapshot) {
-        (self.missing, self.unstartable) = (missing.clone(), unstartable);
-    }
-
     pub(crate) fn next(&mut self, now: Now) -> Do<P> {
         match std::mem::replace(&mut self.phase, Phase::Leaving) {
             Phase::Resting => self.rest(now),
@@ -500,11 +495,6 @@ impl<P> Machine<P> {
     /// Returns, at the first deletion only, when the content was first read.
     pub(crate) fn first_deletion(&mut self) -> Option<ServerTime> {
         self.waits_since.take()
-    }
-
-    /// Returns the sources that do not exist.
-    pub(crate) fn missing(&self) -> &BTreeSet<SourceName> {
-        &self.missing
     }
 
     /// Returns the existing pods whose last deletion failed.

@@ -16,12 +16,11 @@ use std::time::{Duration, Instant};
 use tracing::info;
 
 use self::drive::{Drive, left_alone};
-use self::target_lists::{TargetRequests, list_identities, list_pods};
+use self::target_lists::{Found, TargetRequests, list_identities, list_pods};
 use self::watched::Watched;
 use crate::controller::keeper::context::Context;
 use crate::controller::keeper::requeue::Requeue;
 use crate::controller::keeper::step::{Step, quiet_period};
-use crate::controller::shared::{ListInterest, Listing};
 
 use crate::kube::error::Error;
 use crate::monitor::decide::Decision;
@@ -29,7 +28,6 @@ use crate::monitor::notice::{self, Notice};
 use crate::monitor::referrers::Concerns;
 use crate::monitor::restart::machine::Machine;
 use crate::monitor::restart::stale::Lists;
-use crate::monitor::restart::targets::Targets;
 use crate::monitor::situation::{Progress, Situation};
 use crate::monitor::status::Status;
 use crate::monitor::words;
@@ -47,13 +45,6 @@ pub(crate) struct Restarts {
     recheck_at: Option<Instant>,
     /// The step has carried the restart on, or has begun it.
     is_driven: bool,
-}
-
-/// The pods that a restart replaces, and all of them.
-pub(crate) struct Found {
-    targets: Targets,
-    listing: Arc<Listing>,
-    interest: ListInterest,
 }
 
 /// What came of a look at the pods of a restart whose canary has failed.
@@ -122,16 +113,17 @@ impl Restarts {
         }
         let scope = Concerns { missing: step.memory.missing_discovered(), ..Concerns::of(&step.status) };
         let came = step.memory.content_came();
-        let (targets, listing, interest) = match self.requests(step).begin(&mut step.status, &scope, came).await {
+        let found = match self.requests(step).begin(&mut step.status, &scope, came).await {
             Ok(found) => found,
             Err(error) => {
                 step.record_restart(&quiet_period(step.policy)).await?;
                 return Err(error);
             }
         };
+        let (targets, listing, _) = &found;
         (step.status.pods, step.status.outdated) = (Some(listing.pods.len()), Some(targets.len()));
         if !targets.is_empty() {
-            return Ok(Some(Found { targets, listing, interest }));
+            return Ok(Some(found));
         }
         let skipped_pods = notice::skipped(&words::changed(&step.status), &targets.skipped);
         step.status.complete(None, left_alone(&step.status, &targets.skipped), step.context.client.server_now());
@@ -141,8 +133,12 @@ impl Restarts {
     }
 
     /// Begins the pending restart of these pods: writes the intent, and deletes.
-    pub(crate) async fn begin(&mut self, mut step: Step<'_>, found: Found) -> Result<Requeue, Error> {
-        let (context, policy, Found { targets, listing, interest }) = (step.context, step.policy, found);
+    pub(crate) async fn begin(
+        &mut self,
+        mut step: Step<'_>,
+        (targets, listing, interest): Found,
+    ) -> Result<Requeue, Error> {
+        let (context, policy) = (step.context, step.policy);
         let now = context.client.server_now();
         let (changed, why) = (words::changed(&step.status), step.status.why());
         let (pods, skipped_pods) = (targets.len(), notice::skipped(&changed, &targets.skipped));
@@ -151,7 +147,7 @@ impl Restarts {
         let notices: Vec<Notice> = started.iter().cloned().chain(skipped_pods).collect();
         let mut watched = Watched::new(machine);
         watched.started = started;
-        watched.leave_out(step.memory.missing_discovered());
+        watched.machine.missing = step.memory.missing_discovered();
         watched.take_list(listing, interest, context);
         let requeue = Drive { step: &mut step, watched: &mut watched, notices: &notices }.run().await;
         // A failed write has taken the status.
@@ -193,13 +189,13 @@ impl Restarts {
             let targets = self.requests(step).recall(Concerns::of(status), status, begun).await?;
             let own_pod = context.shared.settings.own_pod.clone();
             match &mut self.watched {
-                Some(watched) => watched.retarget(targets, status),
+                Some(watched) => watched.machine.retarget(targets, status),
                 None => self.watched = Some(Watched::new(Machine::of(policy, targets, status, begun.clone(), own_pod))),
             }
         }
         let Some(watched) = &mut self.watched else { return Ok(None) };
-        watched.resume(policy, begun);
-        watched.leave_out(step.memory.missing_discovered());
+        watched.machine.resume(policy, begun);
+        watched.machine.missing = step.memory.missing_discovered();
         Ok(Some(watched))
     }
 

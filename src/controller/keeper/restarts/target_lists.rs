@@ -23,6 +23,9 @@ use crate::monitor::status::{Begun, Status};
 /// How old a list of another keeper may be with which a restart begins.
 const SHARED_FOR: Duration = Duration::from_secs(1);
 
+/// The pods that a restart replaces, and all of them.
+pub(super) type Found = (Targets, Arc<Listing>, ListInterest);
+
 pub(super) struct TargetRequests<'a> {
     pub(super) context: &'a Context,
     pub(super) policy: &'a Policy,
@@ -33,12 +36,7 @@ impl TargetRequests<'_> {
     /// Makes the targets and the lists with which a restart begins. The lists that the journal names say which pods may run with
     /// other content, and the last one which pods exist now. All follow the GETs of the sources: an earlier list could miss a
     /// pod that read the old content in between. A request that has no list yet is for all pods that exist now.
-    pub(super) async fn begin(
-        mut self,
-        status: &mut Status,
-        scope: &Concerns,
-        came: Instant,
-    ) -> Result<(Targets, Arc<Listing>, ListInterest), Error> {
+    pub(super) async fn begin(mut self, status: &mut Status, scope: &Concerns, came: Instant) -> Result<Found, Error> {
         let (policy, selector) = (self.policy, self.policy.selector.to_query());
         let is_listed = status.lists().next().is_some();
         let forgotten = self.load(status, &selector).await?;

@@ -2,7 +2,6 @@
 //!
 //! Deletes nothing: see `drive.rs`. `monitor::restart` decides which pods may be deleted.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -18,10 +17,6 @@ use crate::kube::faults::Faults;
 use crate::monitor::notice::Notice;
 use crate::monitor::referrers::Concerns;
 use crate::monitor::restart::machine::{Do, Machine, News};
-use crate::monitor::restart::targets::Targets;
-use crate::monitor::source::SourceName;
-use crate::monitor::spec::Policy;
-use crate::monitor::status::{Begun, Status};
 
 pub(super) struct Watched {
     pub(super) machine: Machine<Confirmed>,
@@ -33,8 +28,6 @@ pub(super) struct Watched {
     /// restart.
     pub(super) started: Option<Notice>,
     listener: Option<Listener>,
-    /// The discovered sources that do not exist. The pods that refer to them are not deleted.
-    missing: BTreeSet<SourceName>,
     /// Failures of the watch and of reads of the owners, each kind of which is logged once for a restart.
     pub(super) faults: Faults,
 }
@@ -47,7 +40,6 @@ impl Watched {
             listed_at: timer_now(),
             started: None,
             listener: None,
-            missing: BTreeSet::new(),
             faults: Faults::default(),
         })
     }
@@ -89,30 +81,15 @@ impl Watched {
         }
     }
 
-    /// Takes the targets that follow from a journal which has changed.
-    pub(super) fn retarget(&mut self, targets: Targets, status: &Status) {
-        self.machine.retarget(targets, status);
-    }
-
-    /// Begins another step of the restart, as the status has it.
-    pub(super) fn resume(&mut self, policy: &Policy, begun: &Begun) {
-        self.machine.resume(policy, begun);
-    }
-
-    /// Takes which discovered sources do not exist: the next list shows what refers to them.
-    pub(super) fn leave_out(&mut self, missing: BTreeSet<SourceName>) {
-        self.missing = missing;
-    }
-
     /// Returns the sources of which a pass must know which pods refer to them.
     pub(super) fn scope(&self) -> Concerns {
-        Concerns { missing: self.missing.clone(), ..Concerns::default() }
+        Concerns { missing: self.machine.missing.clone(), ..Concerns::default() }
     }
 
     /// Takes a list.
     pub(super) fn take_list(&mut self, listing: Arc<Listing>, interest: ListInterest, context: &Context) {
         self.listed_at = listing.began;
-        self.machine.leave_out(&self.missing, listing.referrers.unstartable.clone());
+        self.machine.unstartable = listing.referrers.unstartable.clone();
         let listed = News::Listed { pods: listing.pods.clone(), at: listing.at, took: listing.took };
         self.machine.heard(listed, clock::now(&context.client));
         self.listing = Some((listing, interest));

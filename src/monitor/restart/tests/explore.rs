@@ -236,7 +236,8 @@ impl<'a> Course<'a> {
         let missing: BTreeSet<SourceName> = self.about.second.iter().filter(|_| self.is_missing).cloned().collect();
         let pods_of = |pod: &&Arc<Pod>| self.is_missing && OF_SECOND.contains(&number(pod));
         let unstartable: Snapshot = pods.iter().filter(pods_of).map(|pod| pod.uid.clone()).collect();
-        self.actor().machine.leave_out(&missing, unstartable);
+        let machine = &mut self.actor().machine;
+        (machine.missing, machine.unstartable) = (missing, unstartable);
         self.hear(News::Listed { pods, at, took: Duration::from_millis(4) });
     }
 
