@@ -2,7 +2,6 @@
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
-use std::mem::{Discriminant, discriminant};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,7 +12,7 @@ use crate::kube::{ResourceVersion, ServerTime, Uid};
 use crate::monitor::pod::Pod;
 use crate::monitor::spec::{DeletionPolicy, Policy};
 
-/// A wave ends when this many pods were refused for the same kind of reason: the others would be refused as well.
+/// A wave ends when this many pods were refused: the others would be refused as well.
 const MAX_REFUSALS: usize = 3;
 
 /// Requests, of which those of a row are sent one after the other.
@@ -90,19 +89,12 @@ pub(crate) struct Attempts {
     /// The pods for which the API server answered 404 or 409, and their version at that time. The next list shows
     /// whether they are gone.
     reported_gone: BTreeMap<Uid, ResourceVersion>,
-    refusals: Refusals,
+    /// How many pods the wave under way was refused.
+    refused: usize,
+    /// Of these refusals, the one with the longest delay.
+    worst: Option<Error>,
     /// Why a deletion of the last wave was refused.
     refusal: Option<Error>,
-}
-
-/// The refusals of the wave under way.
-#[derive(Clone, Default)]
-struct Refusals {
-    kinds: Vec<Discriminant<Cause>>,
-    /// Of several refusals, the one with the longest delay.
-    worst: Option<Error>,
-    /// Whether the others would be refused as well.
-    end_wave: bool,
 }
 
 impl Attempts {
@@ -127,7 +119,7 @@ impl Attempts {
         for pod in &self.last_wave {
             self.undeleted.entry(pod.clone()).or_insert(Undeleted::Untried);
         }
-        self.refusals = Refusals::default();
+        (self.refused, self.worst) = (0, None);
         let is_refused = self.refusal.as_ref().is_some_and(|error| !matches!(error.cause, Cause::Blocked(_)));
         Wave::new(policy, attempts, if is_refused { MAX_REFUSALS } else { usize::MAX })
     }
@@ -153,7 +145,15 @@ impl Attempts {
         // An unanswered deletion may still be carried out: no other pod goes before this one.
         let undeleted = if error.cause.is_refusal() { Undeleted::Refused } else { Undeleted::Unanswered };
         self.undeleted.insert(pod.uid.clone(), undeleted);
-        self.refusals.add(error);
+        self.refused += match error.cause {
+            Cause::Busy(_) | Cause::Forbidden(_) => MAX_REFUSALS,
+            // One owner's PodDisruptionBudget does not stop the others.
+            Cause::Blocked(_) => 0,
+            _ => 1,
+        };
+        // The text breaks ties, so that the report does not depend on chance.
+        let rank = |error: &Error| (error.cause.delay(Duration::ZERO), Reverse(error.cause.to_string()));
+        self.worst = self.worst.take().into_iter().chain([error]).max_by_key(rank);
         false
     }
 
@@ -171,12 +171,12 @@ impl Attempts {
 
     /// Returns whether the wave under way may send another deletion.
     pub(crate) fn wave_goes_on(&self) -> bool {
-        !self.refusals.end_wave
+        self.refused < MAX_REFUSALS
     }
 
     /// Ends a wave. Returns its refusal, which keeps the words of the last one if only the pod is another.
     pub(crate) fn end_wave(&mut self) -> Option<Error> {
-        let Refusals { worst, .. } = std::mem::take(&mut self.refusals);
+        let worst = self.worst.take();
         let known = self.refusal.take().filter(|known| worst.as_ref().is_some_and(|new| new.is_like(known)));
         self.refusal = known.or(worst);
         self.refusal.clone()
@@ -190,24 +190,6 @@ impl Attempts {
     /// Returns whether the last deletion of this pod failed.
     pub(crate) fn is_left(&self, pod: &Uid) -> bool {
         self.has_failed(pod) || self.undeleted.get(pod) == Some(&Undeleted::Refused)
-    }
-}
-
-impl Refusals {
-    fn add(&mut self, error: Error) {
-        let kind = discriminant(&error.cause);
-        self.kinds.push(kind);
-        self.end_wave |= match error.cause {
-            Cause::Busy(_) | Cause::Forbidden(_) => true,
-            // One owner's PodDisruptionBudget does not stop the others.
-            Cause::Blocked(_) => false,
-            _ => self.kinds.iter().filter(|known| **known == kind).count() >= MAX_REFUSALS,
-        };
-        // The text breaks ties, so that the report does not depend on chance.
-        let rank = |error: &Error| (error.cause.delay(Duration::ZERO), Reverse(error.cause.to_string()));
-        if self.worst.as_ref().is_none_or(|before| rank(before) <= rank(&error)) {
-            self.worst = Some(error);
-        }
     }
 }
 
@@ -287,14 +269,13 @@ mod tests {
     }
 
     #[test]
-    fn a_wave_ends_after_some_refusals_of_a_kind_and_the_next_one_risks_no_more() {
+    fn a_wave_ends_after_some_refusals_and_the_next_one_risks_no_more() {
         let mut attempts = Attempts::default();
         assert_eq!(wave(&mut attempts, &["a", "b", "c", "d"]), usize::MAX);
         refuse(&mut attempts, "a", Cause::Refused("x".to_owned()));
         refuse(&mut attempts, "b", Cause::Invalid("x".to_owned()));
-        refuse(&mut attempts, "c", Cause::Refused("x".to_owned()));
         assert!(attempts.wave_goes_on());
-        refuse(&mut attempts, "d", Cause::Refused("x".to_owned()));
+        refuse(&mut attempts, "c", Cause::Refused("x".to_owned()));
         assert!(!attempts.wave_goes_on());
         assert!(attempts.end_wave().is_some());
         assert_eq!(wave(&mut attempts, &["a"]), MAX_REFUSALS);
