@@ -428,15 +428,15 @@ impl<P> Machine<P> {
 
     /// Returns how the restart stands by the pods as they were when they were last known.
     pub(crate) fn standing(&self) -> Standing<'_> {
-        let view = self.pods.view();
+        let (pods, at) = (self.pods.pods(), self.pods.at);
         let (targets, policy, owners, deployments) = (&self.targets, &self.policy, &self.owners, &self.deployments);
         let (undeleted, own_pod) = (&self.attempts.undeleted, self.own_pod.as_ref());
-        let is_overdue = view.at >= self.deadline();
+        let is_overdue = at >= self.deadline();
         let canary = self.begun.canary.as_ref().filter(|_| self.is_proving());
         let (since, seen_ready, failed) = (self.begun.started_at, &self.seen_ready, self.seen_failed.as_deref());
         let canary = canary.map(|canary| CanarySight { canary, since, seen_ready, failed });
         let unstartable = &self.unstartable;
-        Sight { targets, policy, view, owners, deployments, undeleted, unstartable, own_pod, canary, is_overdue }
+        Sight { targets, policy, pods, at, owners, deployments, undeleted, unstartable, own_pod, canary, is_overdue }
             .standing()
     }
 

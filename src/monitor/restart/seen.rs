@@ -11,37 +11,19 @@ use crate::monitor::pod::Pod;
 /// times are whole seconds.
 const FAST: Duration = Duration::from_secs(2);
 
-/// The pods at the moment of a list.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct View<'a> {
-    pub(super) pods: &'a BTreeMap<Uid, Arc<Pod>>,
-    pub(super) at: ServerTime,
-}
-
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Seen {
     pods: BTreeMap<Uid, Arc<Pod>>,
-    at: ServerTime,
+    /// When they were listed. The epoch: never.
+    pub(super) at: ServerTime,
     /// The pods that have become ready since the first list, or are ready since a time to come: since when by the clock of
     /// the node, which may be wrong, and the time of the list that showed it first, which is their `ready_since` here.
     became_ready: BTreeMap<Uid, (ServerTime, ServerTime)>,
-    has_looked: bool,
-}
-
-impl Default for Seen {
-    fn default() -> Self {
-        let (pods, became_ready, at) = (BTreeMap::new(), BTreeMap::new(), ServerTime::from_second(0));
-        Self { pods, at, became_ready, has_looked: false }
-    }
 }
 
 impl Seen {
     pub(crate) fn pods(&self) -> &BTreeMap<Uid, Arc<Pod>> {
         &self.pods
-    }
-
-    pub(super) fn view(&self) -> View<'_> {
-        View { pods: &self.pods, at: self.at }
     }
 
     /// Replaces the pods by those of a list, which was made at this time. If it is not `dated`, only the nodes say since
@@ -51,7 +33,7 @@ impl Seen {
         let pods = pods.into_iter().map(|pod| (pod.uid.clone(), self.dated(Arc::clone(pod), date)));
         let pods: BTreeMap<Uid, Arc<Pod>> = pods.collect();
         self.became_ready.retain(|uid, _| pods.contains_key(uid));
-        (self.pods, self.at, self.has_looked) = (pods, at, true);
+        (self.pods, self.at) = (pods, at);
     }
 
     /// Sets since when a pod is ready: since the list that showed it first, if an earlier one showed that it was not. The
@@ -65,9 +47,10 @@ impl Seen {
         let known = entry.filter(|(known, _)| *known == since).map(|(_, seen)| *seen);
         let was_ready =
             || entry.is_none() && self.pods.get(&pod.uid).is_some_and(|before| before.ready_since == Some(since));
+        let has_looked = self.at != ServerTime::default();
         let seen = |at: ServerTime| match since > at.plus(FAST) {
             true => Some(at),
-            false => (self.has_looked && !was_ready()).then(|| since.max(at)),
+            false => (has_looked && !was_ready()).then(|| since.max(at)),
         };
         if let Some(seen) = known.or_else(|| seen(at?)) {
             self.became_ready.insert(pod.uid.clone(), (since, seen));

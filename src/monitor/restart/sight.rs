@@ -5,10 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::canary::CanarySight;
-use super::seen::View;
 use super::targets::Targets;
 use crate::kube::objects::Owner;
-use crate::kube::{Resource, Uid};
+use crate::kube::{Resource, ServerTime, Uid};
 use crate::monitor::pod::Pod;
 use crate::monitor::referrers::Snapshot;
 use crate::monitor::spec::Policy;
@@ -55,7 +54,9 @@ pub(crate) enum Undeleted {
 pub(crate) struct Sight<'a> {
     pub(crate) targets: &'a Targets,
     pub(crate) policy: &'a Policy,
-    pub(crate) view: View<'a>,
+    pub(crate) pods: &'a BTreeMap<Uid, Arc<Pod>>,
+    /// When the pods were listed.
+    pub(crate) at: ServerTime,
     pub(crate) owners: &'a OwnerStates,
     pub(crate) deployments: &'a Deployments,
     /// Existing pods that were to be deleted. Refused ones go after all others.

@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use super::budget::{Budget, Holding, Member, is_available, is_stateful};
 use super::canary::{CanaryPods, Verdict};
-use super::seen::View;
 use super::sight::{OwnerState, Sight, Undeleted};
 use super::surge_room::{Obstacle, Surge, Way};
 use super::targets::AtStart;
@@ -154,7 +153,7 @@ impl<'a> Sight<'a> {
     }
 
     fn classify(&self) -> Classes<'a> {
-        let Self { targets, policy, view: View { pods, .. }, .. } = *self;
+        let Self { targets, policy, pods, .. } = *self;
         let mut classes = Classes::default();
         for pod in pods.values().filter(|pod| !pod.finished) {
             let is_starting = pod.gone_by.is_none() && !self.is_available(pod);
@@ -168,7 +167,7 @@ impl<'a> Sight<'a> {
                 }
                 _ if !targets.is_old(pod) => {}
                 Some(gone_by) => {
-                    if !is_stuck(pod, self.view.at) {
+                    if !is_stuck(pod, self.at) {
                         classes.wake_at(gone_by.plus(STUCK_AFTER));
                     }
                     classes.terminating.push(&*pod.name);
@@ -185,7 +184,7 @@ impl<'a> Sight<'a> {
 
     fn count(&self) -> Vec<OwnerCount<'a>> {
         let holdings = self.holdings();
-        let owners = self.targets.owners(self.view.pods).into_iter().map(|owner| &**owner);
+        let owners = self.targets.owners(self.pods).into_iter().map(|owner| &**owner);
         let counts = owners.filter(|owner| !self.is_uninvolved(owner)).map(|owner| {
             let holding = holdings.get(owner).copied().unwrap_or_default();
             let expected = self.expected(owner, holding);
@@ -205,13 +204,13 @@ impl<'a> Sight<'a> {
         let (canary, policy) = self.canary.zip(self.policy.canary.as_ref())?;
         let recreated = self.targets.recreated();
         let all = if recreated == 0 { self.targets.len() } else { recreated };
-        let old = self.view.pods.values().filter(|pod| self.targets.is_old(pod) && pod.is_present());
+        let old = self.pods.values().filter(|pod| self.targets.is_old(pod) && pod.is_present());
         let kept = old.filter(|pod| self.targets.proves(pod)).count();
         let to_go = canary.canary.pods.min(all).saturating_sub(all.saturating_sub(kept));
         let left = if recreated == 0 { 0 } else { kept };
         let is_settled = counts.iter().filter(|count| count.is_concerned).all(|count| count.holding.coming == 0);
         let is_settled = is_settled && !self.may_have_missed_a_pod();
-        Some(canary.judge(policy, CanaryPods { to_go, left, is_settled, new: &classes.new, now: self.view.at }))
+        Some(canary.judge(policy, CanaryPods { to_go, left, is_settled, new: &classes.new, now: self.at }))
     }
 
     fn choose(
@@ -287,13 +286,13 @@ impl<'a> Sight<'a> {
     }
 
     fn is_any_last(&self) -> bool {
-        self.view.pods.values().any(|pod| pod.goes_last && pod.is_present())
+        self.pods.values().any(|pod| pod.goes_last && pod.is_present())
     }
 
     /// Returns whether the owners lack no available pods but those that go last. If all pods do, an owner only has to have
     /// created one: then nothing but the budget orders them.
     fn are_replaced(&self, counts: &[OwnerCount<'a>]) -> bool {
-        let mut selected = self.view.pods.values().filter(|pod| !pod.finished);
+        let mut selected = self.pods.values().filter(|pod| !pod.finished);
         let are_all_last = self.policy.max_unavailable.is_some() && selected.all(|pod| pod.goes_last);
         self.concerned(counts, false).into_iter().all(|(OwnerCount { expected, holding, .. }, _)| {
             holding.available + holding.last >= *expected || are_all_last && holding.new > 0
@@ -311,7 +310,7 @@ impl<'a> Sight<'a> {
         let group = |owner| members.filter(|_| is_stateful(owner)).unwrap_or_else(|| self.group(owner));
         let is_concerned = |count: &&OwnerCount<'_>| count.is_concerned || self.targets.is_by_times;
         let concerned = counts.iter().filter(is_concerned).map(|count| count.owner);
-        let former = self.targets.owners(self.view.pods).into_iter().filter(|owner| self.targets.concerns(owner));
+        let former = self.targets.owners(self.pods).into_iter().filter(|owner| self.targets.concerns(owner));
         let groups: BTreeSet<&Owner> = concerned.chain(former.map(|owner| &**owner)).map(group).collect();
         let with_groups = counts.iter().map(|count| (count, group(count.owner)));
         with_groups.filter(|(_, group)| groups.contains(group)).collect()
@@ -349,7 +348,7 @@ impl<'a> Sight<'a> {
     /// Returns the pods without an owner, counted, if some of them are replaced. Nobody knows who creates others.
     fn bare(&self) -> Option<Member<'a>> {
         let AtStart { selected, .. } = self.targets.bare()?;
-        let there = self.view.pods.values().filter(|pod| pod.controller.is_none() && pod.is_present());
+        let there = self.pods.values().filter(|pod| pod.controller.is_none() && pod.is_present());
         let available = there.clone().filter(|pod| self.is_available(pod)).count();
         let (expected, holding) = (selected.max(there.count()), Holding { available, ..Holding::default() });
         Some(Member { owner: None, group: None, expected, holding })
@@ -362,7 +361,7 @@ impl<'a> Sight<'a> {
     }
 
     fn is_available(&self, pod: &Pod) -> bool {
-        is_available(pod, self.min_ready(pod), self.view.at)
+        is_available(pod, self.min_ready(pod), self.at)
     }
 
     /// Returns how long a pod must be ready: the larger of what the ConfigMonitor and its owner say.
@@ -383,7 +382,7 @@ impl<'a> Sight<'a> {
     fn may_have_missed_a_pod(&self) -> bool {
         let concerned = self.owners.iter().filter(|(owner, _)| self.targets.concerns(owner));
         // The clocks of two API servers may differ.
-        concerned.flat_map(|(_, state)| &state.others).any(|pod| pod.created.plus(SKEW) >= self.view.at)
+        concerned.flat_map(|(_, state)| &state.others).any(|pod| pod.created.plus(SKEW) >= self.at)
     }
 
     /// Returns whether an owner has nothing to do with the pods selected since the selector was edited: it has its
@@ -399,7 +398,7 @@ impl<'a> Sight<'a> {
     /// one has gone and its successors are not. Without the state of the owner, the latter looks like pods that are
     /// still to come.
     fn is_former(&self, owner: &Owner) -> bool {
-        let is_in_sight = || self.view.pods.values().any(|pod| pod.controller.as_deref() == Some(owner));
+        let is_in_sight = || self.pods.values().any(|pod| pod.controller.as_deref() == Some(owner));
         let may_be = self.targets.may_be_former(owner, self.owners.contains_key(owner));
         may_be && !is_in_sight()
     }
@@ -419,13 +418,13 @@ impl<'a> Sight<'a> {
     fn holdings(&self) -> BTreeMap<&'a Owner, Holding> {
         let mut holdings: BTreeMap<&Owner, Holding> = BTreeMap::new();
         let others = self.owners.values().flat_map(|state| &state.others).map(|pod| (pod, false));
-        let pods = self.view.pods.values().map(|pod| (pod, true)).chain(others);
+        let pods = self.pods.values().map(|pod| (pod, true)).chain(others);
         // A pod that is handed over is none of its ReplicaSet any more.
         let counts = |pod: &Pod| !pod.finished && pod.handed_over.is_none() && pod.counts();
         for (pod, is_selected) in pods.filter(|(pod, _)| counts(pod)) {
             let Some(owner) = pod.controller.as_deref() else { continue };
             let (is_old, is_present) = (self.targets.is_old(pod), pod.gone_by.is_none());
-            let (is_available, is_stuck) = (self.is_available(pod), is_stuck(pod, self.view.at));
+            let (is_available, is_stuck) = (self.is_available(pod), is_stuck(pod, self.at));
             let holding = holdings.entry(owner).or_default();
             holding.present += usize::from(is_present);
             holding.available += usize::from(is_available);

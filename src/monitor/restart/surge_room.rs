@@ -52,11 +52,11 @@ struct Count<'a> {
 
 impl<'a> Surge<'a> {
     pub(super) fn of(sight: &Sight<'a>) -> Self {
-        let Sight { policy, owners, deployments, view, targets, .. } = *sight;
+        let Sight { policy, owners, deployments, pods, targets, .. } = *sight;
         let count = |state| Count { state, handed_over: 0, has_strangers: false };
         let mut counts: BTreeMap<_, _> = deployments.iter().map(|(owner, state)| (owner, count(state))).collect();
         let others = deployments.values().flat_map(|state| &state.others);
-        for pod in view.pods.values().chain(others).filter(|pod| pod.is_present()) {
+        for pod in pods.values().chain(others).filter(|pod| pod.is_present()) {
             let to = pod.handed_over.as_ref().map(|handed_over| &handed_over.to);
             let Some(count) = to.and_then(|to| counts.get_mut(to)) else { continue };
             count.handed_over += 1;

@@ -11,7 +11,6 @@ use std::time::Duration;
 use serde_json::value::RawValue;
 
 use super::canary::CanarySight;
-use super::seen::View;
 use super::sight::Deployments;
 use super::sight::{OwnerState, OwnerStates, Sight, Undeleted};
 use super::standing::{CanaryStanding, Move, Standing};
@@ -142,8 +141,7 @@ fn seen(
 ) -> Shown {
     let pods = by_uid(pods);
     let sight = sight(targets, policy, &pods, owners);
-    let view = View { pods: &pods, at: server(second) };
-    let standing = Sight { own_pod: own, view, ..sight }.standing();
+    let standing = Sight { own_pod: own, at: server(second), ..sight }.standing();
     let Standing { next, remaining, lacking, .. } = standing;
     Shown { next, remaining, lacking }
 }
@@ -161,7 +159,8 @@ fn sight<'a>(
     Sight {
         targets,
         policy,
-        view: View { pods, at: server(READ + 10) },
+        pods,
+        at: server(READ + 10),
         owners,
         deployments: &NO_DEPLOYMENTS,
         undeleted: &UNDELETED,
@@ -845,8 +844,7 @@ fn a_canary_does_not_pass_while_a_new_pod_may_have_been_missed() {
         let others = vec![Arc::new(created("b", READ + 5))];
         let owners = OwnerStates::from([(web(), OwnerState { others, ..state(1) })]);
         let pods = BTreeMap::new();
-        let view = View { pods: &pods, at: server(listed) };
-        canary_move(1, Sight { view, ..sight(&targets, &policy, &pods, &owners) })
+        canary_move(1, Sight { at: server(listed), ..sight(&targets, &policy, &pods, &owners) })
     };
     assert_eq!(next(READ + 15), Move::Wait(None), "by another clock");
     assert_eq!(next(READ + 16), Move::Canary(CanaryState::Passed), "it is not selected");

@@ -65,7 +65,7 @@ impl<P> Machine<P> {
         let done = self.attempts.done_without_answer(is_left);
         self.begun.deleted += done;
         if done > 0 {
-            self.advance.progressed(self.pods.view().at);
+            self.advance.progressed(self.pods.at);
         }
     }
 

@@ -50,7 +50,7 @@ impl<P> Machine<P> {
     /// were canaries, none that has failed may be left.
     pub(crate) fn may_be_over(&self) -> bool {
         let bake = self.policy.canary.map_or(Duration::ZERO, |canary| canary.bake);
-        let has_baked = |since| bake.is_zero() || self.pods.view().at.since(since) > bake;
+        let has_baked = |since| bake.is_zero() || self.pods.at.since(since) > bake;
         let mut new = self.pods.pods().values().filter(|pod| pod.is_present() && self.targets.is_successor(pod));
         let had_others = self.begun.canary.as_ref().is_some_and(|canary| canary.pods < self.begun.pods);
         self.standing().remaining == 0
