@@ -40,11 +40,10 @@ pub(crate) struct OwnerQuery {
 /// at the start, or those that exist now if these are more.
 pub(crate) type OwnerStates = BTreeMap<Arc<Owner>, OwnerState>;
 
-/// The state of the deletion of an existing pod.
+/// Why an existing pod is not deleted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Undeleted {
-    Untried,
-    /// Attempted without an answer: the pod may still be deleted.
+    /// There was no answer: the pod may still be deleted.
     Unanswered,
     Refused,
 }
@@ -59,7 +58,7 @@ pub(crate) struct Sight<'a> {
     pub(crate) at: ServerTime,
     pub(crate) owners: &'a OwnerStates,
     pub(crate) deployments: &'a Deployments,
-    /// Existing pods that were to be deleted. Refused ones go after all others.
+    /// Existing pods whose deletion failed. Refused ones go after all others.
     pub(crate) undeleted: &'a BTreeMap<Uid, Undeleted>,
     /// Those that refer to a source which does not exist, and so may not go.
     pub(crate) unstartable: &'a Snapshot,

@@ -1,7 +1,7 @@
 //! A wave of a restart: the deletions that are sent before anything else is decided, and what became of them.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -83,8 +83,7 @@ impl Attempt {
 /// The outcome of the deletions, for pods that still exist.
 #[derive(Clone, Default)]
 pub(crate) struct Attempts {
-    last_wave: BTreeSet<Uid>,
-    /// The outcome for pods of the last wave, and for pods refused in earlier waves.
+    /// The failures of the last wave, and the pods refused in earlier waves.
     pub(crate) undeleted: BTreeMap<Uid, Undeleted>,
     /// The pods for which the API server answered 404 or 409, and their version at that time. The next list shows
     /// whether they are gone.
@@ -111,14 +110,10 @@ impl Attempts {
         before - self.undeleted.len()
     }
 
-    /// Begins a wave. A pod of the wave counts as untried until it is deleted, unless an earlier wave was refused for
-    /// it. After a refusal, such as by a webhook that denies all deletions, the wave risks no more requests than end it.
+    /// Begins a wave. After a refusal, such as by a webhook that denies all deletions, it risks no more requests than end
+    /// it.
     pub(super) fn begin_wave(&mut self, policy: &Policy, attempts: Vec<Attempt>) -> Wave {
         self.undeleted.retain(|_, undeleted| *undeleted == Undeleted::Refused);
-        self.last_wave = attempts.iter().map(|attempt| attempt.pod.uid.clone()).collect();
-        for pod in &self.last_wave {
-            self.undeleted.entry(pod.clone()).or_insert(Undeleted::Untried);
-        }
         (self.refused, self.worst) = (0, None);
         let is_refused = self.refusal.as_ref().is_some_and(|error| !matches!(error.cause, Cause::Blocked(_)));
         Wave::new(policy, attempts, if is_refused { MAX_REFUSALS } else { usize::MAX })
@@ -164,7 +159,7 @@ impl Attempts {
         let before = self.reported_gone.insert(pod.uid.clone(), pod.version.clone());
         let is_believed = before.is_none_or(|version| about_version && version != pod.version);
         if is_believed {
-            self.last_wave.remove(&pod.uid);
+            self.undeleted.remove(&pod.uid);
         }
         is_believed
     }
@@ -182,14 +177,9 @@ impl Attempts {
         self.refusal.clone()
     }
 
-    /// Returns whether the last wave was to delete this pod and has not. Such a pod alone is not worth an early pass.
-    pub(crate) fn has_failed(&self, pod: &Uid) -> bool {
-        self.last_wave.contains(pod) && self.undeleted.contains_key(pod)
-    }
-
     /// Returns whether the last deletion of this pod failed.
     pub(crate) fn is_left(&self, pod: &Uid) -> bool {
-        self.has_failed(pod) || self.undeleted.get(pod) == Some(&Undeleted::Refused)
+        self.undeleted.contains_key(pod)
     }
 }
 
@@ -230,29 +220,25 @@ mod tests {
         attempts.answered(&pod("a", version), Reply::ReportedGone { about_version, error })
     }
 
-    /// Otherwise the pod would wait for the next scheduled pass, about 10 s.
     #[test]
-    fn a_pod_that_an_earlier_wave_was_refused_is_worth_a_pass_and_goes_last() {
+    fn a_pod_that_an_earlier_wave_was_refused_goes_last() {
         let mut attempts = Attempts::default();
         wave(&mut attempts, &["a"]);
         refuse(&mut attempts, "a", Cause::Refused("x".to_owned()));
-        assert!(attempts.has_failed(&"a".into()));
         wave(&mut attempts, &["b"]);
         deleted(&mut attempts, "b");
-        assert!(!attempts.has_failed(&"a".into()));
         assert_eq!(["a", "b", "c"].map(|name| attempts.is_left(&name.into())), [true, false, false]);
         assert_eq!(attempts.undeleted.get(&"a".into()), Some(&Undeleted::Refused));
     }
 
     #[test]
-    fn untried_and_unanswered_deletions_are_dropped_by_the_next_wave() {
+    fn unanswered_deletions_are_dropped_by_the_next_wave() {
         let mut attempts = Attempts::default();
         wave(&mut attempts, &["a", "b"]);
         refuse(&mut attempts, "b", Cause::Unreachable("x".to_owned()));
-        assert!(attempts.has_failed(&"a".into()) && attempts.has_failed(&"b".into()));
-        assert!(attempts.is_left(&"b".into()));
+        assert_eq!(["a", "b"].map(|name| attempts.is_left(&name.into())), [false, true]);
         wave(&mut attempts, &["c"]);
-        assert_eq!(attempts.undeleted.len(), 1);
+        assert!(attempts.undeleted.is_empty());
     }
 
     #[test]
@@ -260,7 +246,7 @@ mod tests {
         let mut attempts = Attempts::default();
         wave(&mut attempts, &["a"]);
         assert!(gone(&mut attempts, "1", false));
-        assert!(!attempts.has_failed(&"a".into()));
+        assert!(!attempts.is_left(&"a".into()));
         assert!(!gone(&mut attempts, "2", false));
         assert!(!gone(&mut attempts, "2", true), "that version was believed before");
         assert!(gone(&mut attempts, "3", true));
