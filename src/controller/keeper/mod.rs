@@ -17,6 +17,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
+use futures_util::future::OptionFuture;
 use tokio::sync::watch;
 use tracing::{Instrument, debug, error, info, warn};
 
@@ -202,12 +203,7 @@ impl Keeper {
             Requeue::Never => return Then::End,
         };
         let reads_pods = owners.is_none() && !self.faults.is_failing();
-        let timer = async {
-            match until {
-                Some(until) => Box::pin(tokio::time::sleep_until(until.into())).await,
-                None => std::future::pending().await,
-            }
-        };
+        let timer = OptionFuture::from(until.map(|until| Box::pin(tokio::time::sleep_until(until.into()))));
         let (generation, shared) = (self.reconciler.generation(), Arc::clone(&self.reconciler.context.shared));
         tokio::select! {
             biased;
@@ -216,7 +212,7 @@ impl Keeper {
                 Woken::Turn(turn) => Then::Work(Some(turn)),
                 Woken::Stopped => Then::End,
             },
-            () = timer => Then::Work(None),
+            Some(()) = timer => Then::Work(None),
             () = self.reconciler.worth_a_step(), if reads_pods => Then::Work(None),
         }
     }

@@ -5,6 +5,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use futures_util::future::OptionFuture;
 use tokio::time::sleep_until;
 use tracing::warn;
 
@@ -55,16 +56,11 @@ impl Watched {
             return std::future::pending().await;
         }
         while let Do::Wait(until) | Do::Pause(until) = self.machine.next(clock::now(&context.client)) {
-            let ring = async {
-                match &mut self.listener {
-                    Some(listener) => listener.next().await,
-                    None => std::future::pending().await,
-                }
-            };
+            let ring = OptionFuture::from(self.listener.as_mut().map(Listener::next));
             let news = tokio::select! {
                 biased;
                 () = sleep_until(until.into()) => return,
-                ring = ring => match ring {
+                Some(ring) = ring => match ring {
                     Ok(Ring { ready, failed }) => News::Rang { ready, failed },
                     Err(why) => {
                         self.listener = None;
