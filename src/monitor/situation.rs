@@ -5,7 +5,7 @@ use super::hold::Hold;
 use super::pod::Pod;
 use super::restart::machine::{Machine, Report};
 use super::restart::progress::Refusal;
-use super::restart::standing::{CanaryStanding, Move, Standing, Unsettled};
+use super::restart::standing::{Move, Standing, Unsettled};
 use super::selector::Selector;
 use super::source::SourceName;
 use super::spec::{DeletionPolicy, Policy};
@@ -132,7 +132,7 @@ impl Progress {
     pub(crate) fn of(begun: &Begun, standing: &Standing<'_>) -> Self {
         let (gone, has_members) = (begun.gone(standing.remaining), standing.has_members);
         let mut progress = Self { gone, has_members, ..Self::new(begun) };
-        if let Some(CanaryStanding { pods, until }) = standing.canary {
+        if let Some((pods, until)) = standing.canary {
             let until = until.map_or(String::new(), |until| format!(" until {until}"));
             progress.details.push(format!("canary: {} must stay available{until}", count(pods)));
         }

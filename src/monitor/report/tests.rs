@@ -6,7 +6,7 @@ use crate::kube::{Action, PODS, Resource};
 use crate::monitor::content::{ContentHash, Kind};
 use crate::monitor::notice::{completed, started};
 use crate::monitor::pod::Pod;
-use crate::monitor::restart::standing::{CanaryStanding, Move, Standing, Unsettled};
+use crate::monitor::restart::standing::{Move, Standing, Unsettled};
 use crate::monitor::selector::Selector;
 use crate::monitor::status::Begun;
 use proptest::prelude::*;
@@ -311,7 +311,7 @@ fn progress_counts_the_pods_and_names_those_that_are_in_the_way() {
     let expected =
         "waiting: not ready although their containers are: c, d (ReadinessGatesNotReady: no target); unavailable: a";
     assert_eq!(activity(Progress::of(&begun(), &standing_of)), expected);
-    let canary = Standing { canary: Some(CanaryStanding { pods: 1, until: Some(server(60)) }), ..standing() };
+    let canary = Standing { canary: Some((1, Some(server(60)))), ..standing() };
     let expected = "waiting: canary: 1 pod must stay available until 1970-01-01T00:01:00Z";
     assert_eq!(activity(Progress::of(&begun(), &canary)), expected);
     let claim = Standing { waits_for_claim: true, ..standing() };

@@ -20,19 +20,6 @@ pub(crate) struct CanarySight<'a> {
     pub(crate) failed: Option<&'a Pod>,
 }
 
-/// The pods that the canary is judged by.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct CanaryPods<'a> {
-    /// How many old pods are still to be deleted for the canary.
-    pub(super) to_go: usize,
-    /// How many old pods remain whose owner would create a successor.
-    pub(super) left: usize,
-    /// Whether every successor of a deleted pod exists and is available.
-    pub(super) is_settled: bool,
-    pub(super) new: &'a [&'a Pod],
-    pub(super) now: ServerTime,
-}
-
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Verdict {
     Replace(usize),
@@ -42,8 +29,15 @@ pub(super) enum Verdict {
 }
 
 impl CanarySight<'_> {
-    pub(super) fn judge(&self, policy: &CanaryPolicy, proof: CanaryPods<'_>) -> Verdict {
-        let CanaryPods { to_go, left, is_settled, new, now } = proof;
+    /// Judges by the new pods. `to_go` old pods are still to be deleted for the canary, and `left` remain whose owner would
+    /// create a successor. `is_settled`: every successor of a deleted pod exists and is available.
+    pub(super) fn judge(
+        &self,
+        policy: &CanaryPolicy,
+        (to_go, left, is_settled): (usize, usize, bool),
+        new: &[&Pod],
+        now: ServerTime,
+    ) -> Verdict {
         // The clocks of two API servers may differ.
         let is_judged = |pod: &&&Pod| pod.created.plus(SKEW) >= self.since;
         let new = || new.iter().filter(is_judged);
@@ -111,17 +105,17 @@ mod tests {
         Pod { created: at(90), ready_since: ready_since.map(at), ..Pod::named("new") }
     }
 
-    fn proof<'a>(to_go: usize, left: usize, is_settled: bool, new: &'a [&'a Pod], now: i64) -> CanaryPods<'a> {
-        CanaryPods { to_go, left, is_settled, new, now: at(now) }
-    }
-
     /// Judges a canary of one pod of two that must stay available for 10 s.
     fn judge(state: CanaryState, seen: bool, gone: usize, new: &[&Pod], now: i64) -> Verdict {
         let policy = CanaryPolicy { pods: PodCount::Pods(NonZeroU32::MIN), bake: Duration::from_secs(10) };
         let (canary, seen_ready) = (Canary { pods: 1, state }, seen.then(|| Uid::from("new")).into_iter().collect());
         let since = at(90);
-        CanarySight { canary: &canary, since, seen_ready: &seen_ready, failed: None }
-            .judge(&policy, proof(1 - gone, 1, true, new, now))
+        CanarySight { canary: &canary, since, seen_ready: &seen_ready, failed: None }.judge(
+            &policy,
+            (1 - gone, 1, true),
+            new,
+            at(now),
+        )
     }
 
     fn baking() -> CanaryState {
@@ -190,7 +184,7 @@ mod tests {
             let failed =
                 Pod { created: at(created), crash: Some("failed: Evicted".into()), finished: true, ..pod(None) };
             let sight = CanarySight { canary: &canary, since: at(90), seen_ready: &seen_ready, failed: Some(&failed) };
-            sight.judge(&policy, proof(0, 1, true, &[&pod(Some(AVAILABLE))], 120))
+            sight.judge(&policy, (0, 1, true), &[&pod(Some(AVAILABLE))], at(120))
         };
         let message = "pod new: failed: Evicted".to_owned();
         assert_eq!(failed(90), Verdict::Becomes(CanaryState::Failed { message }));
@@ -212,7 +206,7 @@ mod tests {
         let (canary, seen_ready) = (Canary { pods: 1, state: CanaryState::Replacing }, BTreeSet::new());
         let judge = |is_settled, new: &[&Pod]| {
             let sight = CanarySight { canary: &canary, since: at(90), seen_ready: &seen_ready, failed: None };
-            sight.judge(&policy, proof(0, 1, is_settled, new, AVAILABLE))
+            sight.judge(&policy, (0, 1, is_settled), new, at(AVAILABLE))
         };
         assert_eq!(judge(false, &[]), Verdict::Wait(None));
         assert_eq!(judge(true, &[&pod(Some(AVAILABLE))]), Verdict::Becomes(CanaryState::Passed), "nothing to wait for");
@@ -223,7 +217,7 @@ mod tests {
         let policy = CanaryPolicy { pods: PodCount::Pods(NonZeroU32::MIN), bake: Duration::from_secs(10) };
         let (canary, seen_ready) = (Canary { pods: 1, state: baking() }, BTreeSet::new());
         let sight = CanarySight { canary: &canary, since: at(90), seen_ready: &seen_ready, failed: None };
-        let judge = |left, is_settled| sight.judge(&policy, proof(0, left, is_settled, &[], 111));
+        let judge = |left, is_settled| sight.judge(&policy, (0, left, is_settled), &[], at(111));
         assert_eq!((judge(1, true), judge(1, false)), (Verdict::Replace(1), Verdict::Wait(None)));
         assert_eq!(judge(0, true), Verdict::Becomes(CanaryState::Passed));
     }

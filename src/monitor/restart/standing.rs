@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::budget::{Budget, Holding, Member, is_available, is_stateful};
-use super::canary::{CanaryPods, Verdict};
+use super::canary::Verdict;
 use super::sight::{OwnerState, Sight, Undeleted};
 use super::surge_room::{Obstacle, Surge, Way};
 use super::targets::AtStart;
@@ -47,15 +47,8 @@ pub(crate) struct Standing<'a> {
     pub(crate) handed_over: Vec<&'a str>,
     /// The names of old pods that are not handed over although `maxSurge` is set, with what is in the way.
     pub(crate) obstacles: Vec<(&'a str, Obstacle)>,
-    /// The canary, until it has passed or failed.
-    pub(crate) canary: Option<CanaryStanding>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct CanaryStanding {
-    pub(crate) pods: usize,
-    /// Until when the available canary must stay available.
-    pub(crate) until: Option<ServerTime>,
+    /// How many pods the canary has, until it has passed or failed, and until when it must stay available, once it is.
+    pub(crate) canary: Option<(usize, Option<ServerTime>)>,
 }
 
 /// An owner whose available pods are not as many as expected.
@@ -148,7 +141,7 @@ impl<'a> Sight<'a> {
             last,
             is_any_last: self.is_any_last(),
             terminating,
-            canary: canary.map(|(sight, _)| CanaryStanding { pods: sight.canary.pods, until: baked_at }),
+            canary: canary.map(|(sight, _)| (sight.canary.pods, baked_at)),
         }
     }
 
@@ -210,7 +203,7 @@ impl<'a> Sight<'a> {
         let left = if recreated == 0 { 0 } else { kept };
         let is_settled = counts.iter().filter(|count| count.is_concerned).all(|count| count.holding.coming == 0);
         let is_settled = is_settled && !self.may_have_missed_a_pod();
-        Some(canary.judge(policy, CanaryPods { to_go, left, is_settled, new: &classes.new, now: self.at }))
+        Some(canary.judge(policy, (to_go, left, is_settled), &classes.new, self.at))
     }
 
     fn choose(

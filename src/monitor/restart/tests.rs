@@ -13,7 +13,7 @@ use serde_json::value::RawValue;
 use super::canary::CanarySight;
 use super::sight::Deployments;
 use super::sight::{OwnerState, OwnerStates, Sight, Undeleted};
-use super::standing::{CanaryStanding, Move, Standing};
+use super::standing::{Move, Standing};
 use super::targets::Targets;
 use crate::kube::objects::Owner;
 use crate::kube::{ServerTime, Uid};
@@ -819,7 +819,7 @@ fn a_canary_shows_until_when_it_bakes() {
     let pods = by_uid(&[pod("b"), Pod { ready_since: Some(server(READ + 4)), ..created("n", READ + 1) }]);
     let canary = CanarySight { canary: &baking, since: server(READ), seen_ready: &BTreeSet::new(), failed: None };
     let standing = Sight { canary: Some(canary), ..sight(&targets, &policy, &pods, &owners) }.standing();
-    assert_eq!(standing.canary, Some(CanaryStanding { pods: 1, until: Some(server(READ + 35)) }));
+    assert_eq!(standing.canary, Some((1, Some(server(READ + 35)))));
 }
 
 /// It was created after the content was read, and before the restart began.
