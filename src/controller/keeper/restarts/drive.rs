@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tracing::{info, warn};
+use tracing::warn;
 
 use super::send;
 use super::target_lists::list_pods;
@@ -27,7 +27,7 @@ use crate::monitor::restart::sight::{OwnerQuery, OwnerStates};
 use crate::monitor::restart::targets::Skipped;
 use crate::monitor::restart::wave::{Reply, Wave};
 use crate::monitor::situation::{Progress, Situation};
-use crate::monitor::status::{Begun, CanaryState, Status, Why};
+use crate::monitor::status::{Begun, Status, Why};
 use crate::monitor::words;
 
 pub(super) struct Drive<'a, 'b> {
@@ -195,19 +195,9 @@ impl Drive<'_, '_> {
     }
 
     async fn write(&mut self, report: Report) -> Result<(), Error> {
-        let status = &mut self.step.status;
-        let before = status.begun().and_then(|begun| begun.canary.clone());
-        status.record(report.begun.clone());
+        self.step.status.record(report.begun.clone());
         let situation = Situation::of_restart(&self.watched.machine, self.step.policy, &report);
         self.step.update_status(&situation).await?;
-        if before != report.begun.canary {
-            match report.begun.canary.as_ref().map(|canary| &canary.state) {
-                Some(CanaryState::Baking { .. }) => info!("canary available"),
-                Some(CanaryState::Passed) => info!("canary passed"),
-                // `CanaryFailed` has a notice, which is logged.
-                Some(CanaryState::Failed { .. } | CanaryState::Replacing) | None => {}
-            }
-        }
         announce(self.step.context, self.watched).await;
         Ok(())
     }
