@@ -1,6 +1,5 @@
 //! The progress of a restart: whether a pass has made any, and what the pass reports.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,9 +9,6 @@ use crate::kube::error::Error;
 use crate::monitor::pod::Pod;
 use crate::monitor::spec::Policy;
 use crate::monitor::status::Begun;
-
-/// The most causes in the column.
-const MOST_CAUSES: usize = 2;
 
 /// The progress of a restart, as far as this process has seen it.
 #[derive(Clone, Debug, PartialEq)]
@@ -88,20 +84,10 @@ impl Advance {
     }
 
     /// Returns the record of the restart when `remaining` of its pods are not terminating.
-    pub(crate) fn record(&self, begun: Begun, remaining: usize, unavailable: &[&Pod]) -> Begun {
+    pub(crate) fn record(&self, begun: Begun, remaining: usize) -> Begun {
         let last_progress_at = begun.last_progress_at.max(self.progressed_at);
-        let mut begun = Begun { last_progress_at, ..begun }.with_remaining(remaining);
-        begun.progress += &causes(unavailable);
-        begun
+        Begun { last_progress_at, ..begun }.with_remaining(remaining)
     }
-}
-
-/// Says, for a column, how many pods are unavailable for a cause with a name, such as `Unschedulable`.
-fn causes(unavailable: &[&Pod]) -> String {
-    let mut causes: BTreeMap<&str, usize> = BTreeMap::new();
-    let named = unavailable.iter().filter_map(|pod| pod.trouble.as_deref()?.split(':').next());
-    named.filter(|cause| !cause.contains(' ')).for_each(|cause| *causes.entry(cause).or_default() += 1);
-    causes.into_iter().take(MOST_CAUSES).map(|(cause, pods)| format!(", {pods} {cause}")).collect()
 }
 
 #[cfg(test)]
@@ -168,23 +154,7 @@ mod tests {
     #[test]
     fn the_record_keeps_the_time_of_the_last_progress() {
         let advance = Advance { progressed_at: server(101), ..Advance::of(&begun()) };
-        let Begun { remaining, last_progress_at, .. } = advance.record(begun(), 1, &[]);
+        let Begun { remaining, last_progress_at, .. } = advance.record(begun(), 1);
         assert_eq!((remaining, last_progress_at), (1, server(101)));
-    }
-
-    #[test]
-    fn the_column_says_for_how_many_pods_a_cause_has_a_name() {
-        let pods = [
-            "Unschedulable: no node",
-            "ImagePullBackOff: image \"a\"",
-            "Unschedulable: no cpu",
-            "container \"a\" exited",
-            "Z: z",
-        ];
-        let pods = pods.map(|trouble| Pod { trouble: Some(trouble.into()), ..Pod::named("a") });
-        let progress = |pods: &[&Pod]| Advance::of(&begun()).record(begun(), 2, pods).progress;
-        assert_eq!(progress(&[]), "2/4");
-        assert_eq!(progress(&[&pods[3], &Pod::named("b")]), "2/4");
-        assert_eq!(progress(&pods.each_ref()), "2/4, 1 ImagePullBackOff, 2 Unschedulable");
     }
 }

@@ -26,7 +26,7 @@ impl<P> Machine<P> {
 
     fn recorded(&self, begun: Begun, standing: &Standing<'_>) -> Begun {
         let begun = Begun { deleted: self.begun.deleted, handed_over: standing.handed_over.len(), ..begun };
-        self.advance.record(begun, standing.remaining, &standing.unavailable)
+        self.advance.record(begun, standing.remaining)
     }
 
     /// Returns whether the pods are selected as when the restart began.
