@@ -103,8 +103,6 @@ pub(crate) enum Do<P> {
     Pause(Instant),
     /// Leave: everything is looked at and decided again.
     Decide,
-    /// Leave with this error.
-    Fail(Error),
 }
 
 /// What is written about a restart.
@@ -183,7 +181,6 @@ enum Phase<P> {
     /// Another pass is worth making at this time.
     Waking(Instant),
     Leaving,
-    Failing(Refusal),
 }
 
 /// Until when the next pass waits.
@@ -376,7 +373,6 @@ impl<P> Machine<P> {
                 self.phase = Phase::Waking(at);
                 Do::Wait(at)
             }
-            Phase::Failing(Refusal { error, .. }) => Do::Fail(error),
             // The next step resumes.
             Phase::Deleting(_) | Phase::Leaving => Do::Decide,
         }

@@ -107,7 +107,6 @@ impl Drive<'_, '_> {
                 }
                 Do::Pause(until) => return Ok(Requeue::Later(until)),
                 Do::Decide => return Ok(Requeue::Now),
-                Do::Fail(error) => return Err(error),
             };
             self.watched.machine.heard(news, now(&context.client));
         }

@@ -164,9 +164,8 @@ impl<P> Machine<P> {
 
     pub(super) fn end_wave(&mut self, pass: Pass, is_whole: bool, now: ServerTime) {
         match self.attempts.end_wave() {
-            Some(error) if error.cause == Cause::Stopped => {
-                self.phase = Phase::Failing(Refusal { error, is_expected: true });
-            }
+            // The keeper ends.
+            Some(error) if error.cause == Cause::Stopped => self.phase = Phase::Leaving,
             refusal => self.conclude(pass, refusal, is_whole, now),
         }
     }

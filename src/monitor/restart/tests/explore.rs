@@ -584,7 +584,6 @@ impl Explorer {
                 course.end_turn();
                 course.step();
             }
-            Do::Fail(_) => course.backs_off(),
         }
         false
     }
