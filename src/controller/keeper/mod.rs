@@ -25,7 +25,7 @@ use self::context::Context;
 use self::memory::Memory;
 use self::reconcile::Reconciler;
 use self::requeue::Requeue;
-use self::scheduling::{Held, Scheduling, Woken};
+use self::scheduling::{Held, Scheduling, Then};
 use crate::controller::clock::timer_now;
 use crate::controller::latest::Latest;
 use crate::controller::limits::Turn;
@@ -43,14 +43,6 @@ pub(crate) struct Keeper {
     faults: Faults,
     /// The pause after a panic.
     pause: Backoff,
-}
-
-/// What a keeper does after a step.
-enum Then {
-    Work(Option<Turn>),
-    /// Wait for another value, and for nothing else.
-    Sleep,
-    End,
 }
 
 impl Keeper {
@@ -207,11 +199,7 @@ impl Keeper {
         let (generation, shared) = (self.reconciler.generation(), Arc::clone(&self.reconciler.context.shared));
         tokio::select! {
             biased;
-            woken = self.scheduling.changed(&shared, owners, generation) => match woken {
-                Woken::Rung => Then::Work(None),
-                Woken::Turn(turn) => Then::Work(Some(turn)),
-                Woken::Stopped => Then::End,
-            },
+            then = self.scheduling.changed(&shared, owners, generation) => then,
             Some(()) = timer => Then::Work(None),
             () = self.reconciler.worth_a_step(), if reads_pods => Then::Work(None),
         }

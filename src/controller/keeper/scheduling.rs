@@ -22,11 +22,13 @@ pub(crate) struct Held {
     pub(crate) slot: Option<Slot>,
 }
 
-/// Why a keeper goes on after a wait.
-pub(crate) enum Woken {
-    Rung,
-    Turn(Turn),
-    Stopped,
+/// What a keeper does after a step.
+pub(crate) enum Then {
+    /// Make another step, with this turn.
+    Work(Option<Turn>),
+    /// Wait for another value, and for nothing else.
+    Sleep,
+    End,
 }
 
 impl Scheduling {
@@ -43,7 +45,7 @@ impl Scheduling {
 
     /// Waits for another value, or for a turn with these owners: until then, only an edit of the spec counts, of another
     /// generation than the one read.
-    pub(crate) async fn changed(&mut self, shared: &Shared, owners: Option<Owners>, read: i64) -> Woken {
+    pub(crate) async fn changed(&mut self, shared: &Shared, owners: Option<Owners>, read: i64) -> Then {
         let is_rung = match owners {
             None => self.rung().await.is_ok() && !self.is_stopped(),
             Some(owners) => {
@@ -51,12 +53,12 @@ impl Scheduling {
                 let is_edited = |latest: &Latest| latest.is_stopped || ![seen, read].contains(&latest.generation);
                 tokio::select! {
                     biased;
-                    turn = Box::pin(shared.namespace_limits.turns.take(owners)) => return Woken::Turn(turn),
+                    turn = Box::pin(shared.namespace_limits.turns.take(owners)) => return Then::Work(Some(turn)),
                     edited = self.latest.wait_for(is_edited) => edited.is_ok_and(|latest| !latest.is_stopped),
                 }
             }
         };
-        if is_rung { Woken::Rung } else { Woken::Stopped }
+        if is_rung { Then::Work(None) } else { Then::End }
     }
 
     /// Waits for another value.
@@ -151,7 +153,7 @@ mod tests {
             scheduling.latest();
             sender.send_replace(of(now));
             let changed = scheduling.changed(&shared, Some(owners.clone()), read);
-            let woken = unconstrained(changed).now_or_never().map(|woken| matches!(woken, Woken::Rung));
+            let woken = unconstrained(changed).now_or_never().map(|woken| matches!(woken, Then::Work(None)));
             assert_eq!(woken, is_woken.then_some(true), "{seen} {read} {now}");
         }
     }
