@@ -164,7 +164,8 @@ enum Phase<P> {
     Resting,
     /// A pass knows its pods.
     Passing {
-        basis: Basis<P>,
+        /// The proof that the pods may be deleted: after the list, the intent was written, or the ConfigMonitor was read.
+        proof: Option<P>,
         asked: Asked,
     },
     /// A wave is under way.
@@ -199,14 +200,6 @@ enum Asked {
     Nothing,
     Owners,
     Deployments,
-}
-
-/// How a pass knows its pods, and so what it may do.
-#[cfg_attr(test, derive(Clone))]
-enum Basis<P> {
-    List,
-    /// From a list, after which the intent was written, or the ConfigMonitor was read.
-    Confirmed(P),
 }
 
 /// How things stood when a pass began to delete or to wait, and what it has deleted.
@@ -355,7 +348,7 @@ impl<P> Machine<P> {
     pub(crate) fn next(&mut self, now: Now) -> Do<P> {
         match std::mem::replace(&mut self.phase, Phase::Leaving) {
             Phase::Resting => self.rest(now),
-            Phase::Passing { basis, asked } => self.pass(basis, asked, now),
+            Phase::Passing { proof, asked } => self.pass(proof, asked, now),
             Phase::Listening(end) => {
                 self.phase = Phase::Listening(end);
                 Do::Listen(!self.is_stalled)
@@ -384,15 +377,15 @@ impl<P> Machine<P> {
             News::Turn(owners) => self.turn = Some(owners),
             News::Listed { pods, at, took } => {
                 self.listed(&pods, at, took, now.timer);
-                self.phase = Phase::Passing { basis: Basis::List, asked: Asked::Nothing };
+                self.phase = Phase::Passing { proof: None, asked: Asked::Nothing };
             }
             News::OwnersRead { states, took } => self.owners_read(states, took, now.timer),
             News::DeploymentsRead { states, took } => self.deployments_read(states, took, now.timer),
-            News::Confirmed(proof) => {
+            News::Confirmed(confirmed) => {
                 self.is_intended = true;
                 debug_assert!(matches!(self.phase, Phase::Passing { .. }), "the proof is of a list");
-                if let Phase::Passing { basis, .. } = &mut self.phase {
-                    *basis = Basis::Confirmed(proof);
+                if let Phase::Passing { proof, .. } = &mut self.phase {
+                    *proof = Some(confirmed);
                 }
             }
             News::WaveOver { is_whole } => {

@@ -4,7 +4,7 @@ use std::mem::take;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Asked, Basis, Do, Machine, Pass, PassEnd, Phase, Rest};
+use super::{Asked, Do, Machine, Pass, PassEnd, Phase, Rest};
 use crate::kube::error::{Cause, Error};
 use crate::kube::objects::Owner;
 use crate::kube::{ServerTime, Uid};
@@ -39,42 +39,42 @@ impl<P> Machine<P> {
         }
     }
 
-    pub(super) fn pass(&mut self, basis: Basis<P>, asked: Asked, now: Now) -> Do<P> {
-        if matches!(basis, Basis::List)
+    pub(super) fn pass(&mut self, proof: Option<P>, asked: Asked, now: Now) -> Do<P> {
+        if proof.is_none()
             && let Some(owners) = self.lacks_turn()
         {
             // The pods have other owners now, and this list may not show the deletions of other turns with them.
-            self.phase = Phase::Passing { basis, asked };
+            self.phase = Phase::Passing { proof, asked };
             return Do::TakeTurn { owners, is_listed: true };
         }
         if asked == Asked::Nothing {
             self.begin_pass(now.server);
             if self.needs_owners() {
-                self.phase = Phase::Passing { basis, asked: Asked::Owners };
+                self.phase = Phase::Passing { proof, asked: Asked::Owners };
                 return Do::ReadOwners(self.owners_to_read());
             }
         }
         if asked < Asked::Deployments {
             let deployments = self.deployments_to_read();
             if !deployments.is_empty() {
-                self.phase = Phase::Passing { basis, asked: Asked::Deployments };
+                self.phase = Phase::Passing { proof, asked: Asked::Deployments };
                 return Do::ReadDeployments(deployments);
             }
         }
         // What cannot be read, or may not be done, is known before the restart begins.
         if !self.is_intended {
-            self.phase = Phase::Passing { basis, asked: Asked::Deployments };
+            self.phase = Phase::Passing { proof, asked: Asked::Deployments };
             return Do::Intend(self.begun.clone());
         }
-        self.make_move(basis, now)
+        self.make_move(proof, now)
     }
 
     /// Makes the next move.
-    fn make_move(&mut self, basis: Basis<P>, now: Now) -> Do<P> {
+    fn make_move(&mut self, proof: Option<P>, now: Now) -> Do<P> {
         let Standing { next, remaining, lacking, on_their_way, terminating, .. } = self.standing();
         let is_moving = on_their_way > 0;
         let pass = Pass { wakes_at: None, remaining, lacking, is_moving, deleted: 0, needs_list: false };
-        match (next, basis) {
+        match (next, proof) {
             (Move::Done, _) => {
                 debug_assert!(remaining == 0 && lacking == 0, "no old pod is left, and no owner lacks a pod");
                 Do::Complete(self.over(terminating.len()))
@@ -88,11 +88,9 @@ impl<P> Machine<P> {
                 self.phase = Phase::Reporting { refusal: None, canary: Some(state), then: None };
                 self.next(now)
             }
-            (Move::Replace { remove, hand_over }, Basis::Confirmed(proof)) => {
-                self.begin_wave(pass, proof, &remove, &hand_over)
-            }
-            (Move::Replace { .. }, Basis::List) => {
-                self.phase = Phase::Passing { basis: Basis::List, asked: Asked::Deployments };
+            (Move::Replace { remove, hand_over }, Some(proof)) => self.begin_wave(pass, proof, &remove, &hand_over),
+            (Move::Replace { .. }, None) => {
+                self.phase = Phase::Passing { proof: None, asked: Asked::Deployments };
                 Do::Confirm
             }
             (Move::Wait(wakes_at), _) => {
