@@ -179,8 +179,6 @@ enum Phase<P> {
         then: Option<Rest>,
     },
     Waiting(Rest),
-    /// Another pass is worth making at this time.
-    Waking(Instant),
     Leaving,
 }
 
@@ -362,10 +360,6 @@ impl<P> Machine<P> {
                 self.phase = Phase::Waiting(rest);
                 Do::Wait(rest.until)
             }
-            Phase::Waking(at) => {
-                self.phase = Phase::Waking(at);
-                Do::Wait(at)
-            }
             // The next step resumes.
             Phase::Deleting(_) | Phase::Leaving => Do::Decide,
         }
@@ -436,7 +430,8 @@ impl<P> Machine<P> {
         failed.iter().for_each(|pod| self.record_sight(pod));
         let Phase::Waiting(Rest { until, needs, lag }) = self.phase else { return };
         if newest(self) != before || needs.is_some_and(|needs| ready >= needs) {
-            self.phase = Phase::Waking(self.pace.after_pause(now + lag).min(until));
+            let until = self.pace.after_pause(now + lag).min(until);
+            self.phase = Phase::Waiting(Rest { until, needs: None, lag });
         }
     }
 
