@@ -36,18 +36,14 @@ struct Wavefront<'a> {
     policy: &'a Policy,
     /// What distinguishes the restart.
     restart: u64,
-    stop_check: StopCheck,
+    /// The decision is stale once the keeper has something newer to handle.
+    latest: watch::Receiver<Latest>,
+    confirmed: Confirmed,
     /// When the list of the pods began.
     listed: Instant,
     began: Instant,
     sent: AtomicUsize,
     is_over: AtomicBool,
-}
-
-/// The check that stops a wave: its decision is stale once the keeper has something newer to handle.
-struct StopCheck {
-    latest: watch::Receiver<Latest>,
-    confirmed: Confirmed,
 }
 
 /// Sends the deletions of a wave of this restart, whose pods were listed at this time, and tells each answer to `hear`, which returns
@@ -65,7 +61,8 @@ pub(super) async fn send(
         context,
         policy,
         restart,
-        stop_check: StopCheck { latest: scheduling.receiver(), confirmed },
+        latest: scheduling.receiver(),
+        confirmed,
         listed,
         began: timer_now(),
         sent: AtomicUsize::new(0),
@@ -89,7 +86,7 @@ pub(super) async fn send(
             }
         }
     }
-    !front.stop_check.is_stale() && !front.has_lasted_long()
+    !front.latest.has_changed().unwrap_or(false) && !front.has_lasted_long()
 }
 
 impl Wavefront<'_> {
@@ -168,9 +165,16 @@ impl Wavefront<'_> {
         }
     }
 
-    /// Returns whether the wave may send another request, and counts it.
+    /// Returns whether the wave may send another request, and counts it. A doorbell does not stop the first one: otherwise a
+    /// ConfigMap that changes all the time would block every restart.
     fn may_send(&self) -> bool {
-        let is_allowed = self.stop_check.allows_request(self.sent.load(Ordering::Relaxed) == 0);
+        let Latest { is_stopped, generation, .. } = *self.latest.borrow();
+        let is_first = self.sent.load(Ordering::Relaxed) == 0;
+        let is_allowed = !is_stopped
+            && match self.latest.has_changed() {
+                Ok(is_stale) => !is_stale || is_first && generation == self.confirmed.generation(),
+                Err(_) => false,
+            };
         let goes_on = is_allowed && !self.is_over.load(Ordering::Relaxed) && !self.has_lasted_long();
         self.sent.fetch_add(usize::from(goes_on), Ordering::Relaxed);
         goes_on
@@ -187,23 +191,5 @@ fn failure(error: Error, names_version: bool) -> Reply {
         Cause::NotFound(_) => Reply::ReportedGone { about_version: false, error },
         Cause::Conflict(_) => Reply::ReportedGone { about_version: names_version, error },
         _ => Reply::Failed(error),
-    }
-}
-
-impl StopCheck {
-    fn is_stale(&self) -> bool {
-        self.latest.has_changed().unwrap_or(false)
-    }
-
-    /// Returns whether the wave may send its next request. A doorbell does not stop the first one: otherwise a
-    /// ConfigMap that changes all the time would block every restart.
-    fn allows_request(&self, is_first: bool) -> bool {
-        let Latest { is_stopped, generation, .. } = *self.latest.borrow();
-        !is_stopped
-            && match self.latest.has_changed() {
-                Ok(false) => true,
-                Ok(true) => is_first && generation == self.confirmed.generation(),
-                Err(_) => false,
-            }
     }
 }
