@@ -11,20 +11,10 @@ use crate::kube::{ServerTime, Uid};
 const RETENTION: Duration = Duration::from_secs(60);
 
 #[derive(Default)]
-pub(crate) struct Deletions {
-    recent: Mutex<Recent>,
-}
+pub(crate) struct Deletions(Mutex<BTreeMap<Uid, RecentDeletion>>);
 
-#[derive(Default)]
-struct Recent {
-    by_pod: BTreeMap<Uid, RecentDeletion>,
-    /// When old deletions were last removed.
-    cleared: Option<Instant>,
-}
-
-/// When a DELETE was sent, when the answer came, and by when the pod must be gone.
+/// When the answer to a DELETE came, and by when the pod must be gone.
 struct RecentDeletion {
-    asked: Instant,
     answered: Option<Instant>,
     by: ServerTime,
 }
@@ -40,35 +30,31 @@ impl Deletions {
     /// answered later, or not yet.
     pub(crate) fn since(&self, pod: &Uid, since: Instant) -> Option<ServerTime> {
         let recent = self.recent();
-        let deletion = recent.by_pod.get(pod)?;
+        let deletion = recent.get(pod)?;
         deletion.answered.is_none_or(|at| at >= since).then_some(deletion.by)
     }
 
     /// Records a DELETE that is about to be sent. The pod is gone by this time.
     pub(crate) fn add<'a>(&'a self, pod: &'a Uid, by: ServerTime) -> PendingDeletion<'a> {
         let mut recent = self.recent();
-        let asked = timer_now();
-        let is_recent = |at: Instant| asked.saturating_duration_since(at) <= RETENTION;
-        if !recent.cleared.is_some_and(is_recent) {
-            recent.by_pod.retain(|_, deletion| deletion.answered.is_none() || is_recent(deletion.asked));
-            recent.cleared = Some(asked);
-        }
-        recent.by_pod.insert(pod.clone(), RecentDeletion { asked, answered: None, by });
+        let now = timer_now();
+        recent.retain(|_, deletion| deletion.answered.is_none_or(|at| now.saturating_duration_since(at) <= RETENTION));
+        recent.insert(pod.clone(), RecentDeletion { answered: None, by });
         PendingDeletion { deletions: self, pod }
     }
 
     pub(crate) fn remove(&self, failed: PendingDeletion<'_>) {
-        self.recent().by_pod.remove(failed.pod);
+        self.recent().remove(failed.pod);
     }
 
-    fn recent(&self) -> MutexGuard<'_, Recent> {
-        self.recent.lock().unwrap_or_else(PoisonError::into_inner)
+    fn recent(&self) -> MutexGuard<'_, BTreeMap<Uid, RecentDeletion>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Drop for PendingDeletion<'_> {
     fn drop(&mut self) {
-        if let Some(deletion) = self.deletions.recent().by_pod.get_mut(self.pod) {
+        if let Some(deletion) = self.deletions.recent().get_mut(self.pod) {
             deletion.answered = Some(timer_now());
         }
     }
@@ -93,7 +79,7 @@ mod tests {
         tokio::time::advance(RETENTION + Duration::from_secs(1)).await;
         let other = Uid::from("b");
         let failed = deletions.add(&other, by);
-        assert_eq!((deletions.since(&pod, before), deletions.recent().by_pod.len()), (None, 1));
+        assert_eq!((deletions.since(&pod, before), deletions.recent().len()), (None, 1));
         deletions.remove(failed);
         assert_eq!(deletions.since(&other, before), None);
     }
