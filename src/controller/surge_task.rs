@@ -107,7 +107,7 @@ async fn settle(shared: &Shared, client: &Client, seen: &mut BTreeMap<Arc<Owner>
         if is_one(&pod) {
             left += 1;
             oldest = oldest.into_iter().chain([since(&pod)]).min();
-            names.insert(by(&pod).monitor.into());
+            names.insert(by(&pod)[0].into());
         }
     };
     client.list(&selection, None, count).await?;
@@ -121,7 +121,7 @@ async fn settle(shared: &Shared, client: &Client, seen: &mut BTreeMap<Arc<Owner>
     }
     let mut free = Sample { kept: Vec::new(), offered: 0 };
     let choose = |WholePod { pod, labels, spec }: WholePod| {
-        let Some(monitor) = monitors.get(by(&pod).monitor).filter(|_| is_one(&pod)) else { return };
+        let Some(monitor) = monitors.get(by(&pod)[0]).filter(|_| is_one(&pod)) else { return };
         let of = HandedOverPod { pod, labels: labels.up_to(MAX_LABELS), referred: few_referred(spec.as_deref()) };
         if of.claim(monitor.as_ref()) != Claim::Held {
             free.offer(of);
@@ -179,25 +179,15 @@ impl<T> Sample<T> {
     }
 }
 
-/// What has handed a pod over, as the pod says.
-struct HandedOverBy<'a> {
-    monitor: &'a str,
-    uid: &'a str,
-    /// The number of the restart.
-    restart: Option<u64>,
-    at: &'a str,
-}
-
-fn by(pod: &Pod) -> HandedOverBy<'_> {
-    let by = pod.handed_over.as_deref().map_or("", |handed_over| &handed_over.by);
-    let (monitor, rest) = by.split_once('/').unwrap_or_default();
-    let (uid, rest) = rest.split_once('/').unwrap_or_default();
-    let (restart, at) = rest.rsplit_once('/').unwrap_or_default();
-    HandedOverBy { monitor, uid, restart: restart.parse().ok(), at }
+/// Returns what has handed a pod over, as the pod says: the ConfigMonitor, its UID, the number of the restart, and when.
+fn by(pod: &Pod) -> [&str; 4] {
+    let mut parts = pod.handed_over.as_deref().map_or("", |handed_over| &handed_over.by).splitn(4, '/');
+    [(); 4].map(|()| parts.next().unwrap_or_default())
 }
 
 fn since(pod: &Pod) -> ServerTime {
-    by(pod).at.parse().map_or(pod.created, |at: ServerTime| at.max(pod.created))
+    let [.., at] = by(pod);
+    at.parse().map_or(pod.created, |at: ServerTime| at.max(pod.created))
 }
 
 impl HandedOverPod {
@@ -206,8 +196,8 @@ impl HandedOverPod {
     }
 
     fn claim(&self, found: Option<&ConfigMonitor>) -> Claim {
-        let HandedOverBy { uid, restart, .. } = by(&self.pod);
-        Claim::of(found, (uid, restart), (&self.labels.to_map(), self.referred.as_ref(), self.pod.created))
+        let [_, uid, restart, _] = by(&self.pod);
+        Claim::of(found, (uid, restart.parse().ok()), (&self.labels.to_map(), self.referred.as_ref(), self.pod.created))
     }
 }
 
@@ -251,7 +241,7 @@ impl Look<'_> {
         let (client, pod) = (self.client, &of.pod);
         let Some(to) = of.deployment() else { return Ok(false) };
         let permit = client.deletion_permit().await?;
-        let monitor = monitor(client, by(pod).monitor).await?;
+        let monitor = monitor(client, by(pod)[0]).await?;
         let mut claim = of.claim(monitor.as_ref());
         if claim == Claim::Held {
             return Ok(false);
