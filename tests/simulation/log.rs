@@ -159,5 +159,5 @@ fn pods_that_are_not_deleted_are_named() {
 fn a_panic_of_a_keeper_is_logged_and_the_keeper_starts_anew() {
     let panic = Request(First, RequestKind::GetConfigMap, 1, Fate::Panic);
     let restart = [DETECTED, STARTED, SKIPPED, DELETED, OVER];
-    assert_eq!(lines(&[panic, EDIT, Wait(15_000)]), [&["ERROR keeper panicked; restarting it"], &restart[..]].concat());
+    assert_eq!(lines(&[panic, EDIT, Wait(45_000)]), [&["ERROR keeper panicked; restarting it"], &restart[..]].concat());
 }

@@ -31,18 +31,18 @@ use crate::controller::latest::Latest;
 use crate::controller::limits::Turn;
 use crate::controller::shared::Shared;
 use crate::kube::Uid;
-use crate::kube::backoff::Backoff;
 use crate::kube::error::{Cause, Error};
 use crate::kube::faults::Faults;
 use crate::monitor::ConfigMonitor;
+
+/// The pause after a panic, which may come again at once.
+const PAUSE: Duration = Duration::from_secs(30);
 
 pub(crate) struct Keeper {
     reconciler: Reconciler,
     scheduling: Scheduling,
     /// The failures since the last successful step.
     faults: Faults,
-    /// The pause after a panic.
-    pause: Backoff,
 }
 
 impl Keeper {
@@ -61,7 +61,7 @@ impl Keeper {
     /// The keeper reads what the memory lacks before it acts.
     fn new(context: Context, memory: Memory, latest: watch::Receiver<Latest>) -> Self {
         let reconciler = Reconciler::new(context, memory);
-        Self { reconciler, scheduling: Scheduling::new(latest), faults: Faults::default(), pause: Backoff::default() }
+        Self { reconciler, scheduling: Scheduling::new(latest), faults: Faults::default() }
     }
 
     /// Runs until the operator stops or the ConfigMonitor is deleted, and begins anew after a pause if the keeper panics.
@@ -83,12 +83,10 @@ impl Keeper {
     /// Forgets everything after a panic, and pauses.
     async fn begin_anew(&mut self) {
         self.reconciler.context.span().in_scope(|| error!("keeper panicked; restarting it"));
-        let pause = self.pause.after_failure();
-        let new = Self::new(self.reconciler.context.renewed(), Memory::default(), self.scheduling.receiver());
-        *self = Self { pause: std::mem::take(&mut self.pause), ..new };
+        *self = Self::new(self.reconciler.context.renewed(), Memory::default(), self.scheduling.receiver());
         tokio::select! {
             () = self.scheduling.stopped() => {}
-            () = tokio::time::sleep(pause) => {}
+            () = tokio::time::sleep(PAUSE) => {}
         }
     }
 
