@@ -18,7 +18,7 @@ pub(crate) struct Held {
     /// has read its sources.
     pub(crate) interest: Box<[SourceInterest]>,
     pub(crate) turn: Option<Turn>,
-    /// None also while it has a turn, for which keepers that share an owner wait, and while it sends deletions.
+    /// None also while it has a turn: keepers that share an owner wait for that.
     pub(crate) slot: Option<Slot>,
 }
 
@@ -97,9 +97,10 @@ impl Scheduling {
 }
 
 impl Held {
-    /// Queues for another slot, and waits for it. Queueing again before Events and watches lets other restarts delete their
-    /// pods first.
+    /// Releases the slot, queues for another one, and waits for it. Queueing again before Events and watches lets other
+    /// restarts delete their pods first.
     pub(crate) async fn queue_again(&mut self, shared: &Shared) {
+        self.slot = None;
         self.slot = shared.limits.acquire_slot(&shared.namespace_limits).await;
     }
 

@@ -134,13 +134,12 @@ impl Drive<'_, '_> {
         Ok(Some(confirmed))
     }
 
-    /// Sends deletions without a slot, and queues for another one: a wave may take long, and keepers that have not deleted
-    /// anything yet go before the rest of this pass.
+    /// Sends deletions. Keepers that have not deleted anything yet go before the rest of this pass.
     async fn remove(&mut self, wave: Wave, confirmed: Confirmed) {
         let context = self.step.context;
         let Watched { machine, listed_at, .. } = &mut *self.watched;
+        let before = machine.deleted();
         let restart = machine.number();
-        self.step.held.slot = None;
         let hear = |pod: &Pod, reply: Reply| {
             if matches!(reply, Reply::Deleted { here: true, .. } | Reply::HandedOver(_))
                 && let Some(read_at) = machine.first_deletion()
@@ -151,8 +150,11 @@ impl Drive<'_, '_> {
         };
         let is_whole = send::send(self.step, wave, (restart, *listed_at), confirmed, hear).await;
         machine.heard(News::WaveOver { is_whole }, now(&context.client));
+        let has_deleted = machine.deleted() > before;
         self.step.held.turn = None;
-        self.step.held.queue_again(&context.shared).await;
+        if has_deleted {
+            self.step.held.queue_again(&context.shared).await;
+        }
     }
 
     /// Completes a restart whose canary has failed if somebody else has replaced all other pods.

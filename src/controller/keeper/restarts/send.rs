@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use futures_util::{StreamExt, stream};
 use tokio::sync::watch;
+use tokio::time::sleep;
 use tracing::{debug, info};
 
 use crate::controller::clock::timer_now;
@@ -25,6 +26,9 @@ use crate::monitor::surge;
 
 /// The default of `terminationGracePeriodSeconds`, assumed for a pod until a list or a watch shows its deletion.
 const DEFAULT_GRACE: Duration = Duration::from_secs(30);
+
+/// A wave that takes longer releases the slot of its keeper.
+const RELEASES_SLOT_AFTER: Duration = Duration::from_secs(1);
 
 /// No eviction is sent later than this after the wave began: each may take more than 10 s, and other keepers may wait
 /// for a turn.
@@ -50,13 +54,13 @@ struct Wavefront<'a> {
 /// whether the wave goes on. Returns false if the wave was cut short: the keeper has something newer to handle, or the
 /// wave took too long for the keepers that wait.
 pub(super) async fn send(
-    step: &Step<'_>,
+    step: &mut Step<'_>,
     wave: Wave,
     (restart, listed): (u64, Instant),
     confirmed: Confirmed,
     mut hear: impl FnMut(&Pod, Reply) -> bool,
 ) -> bool {
-    let Step { context, policy, scheduling, .. } = step;
+    let Step { context, policy, scheduling, held, .. } = step;
     let front = Wavefront {
         context,
         policy,
@@ -69,13 +73,22 @@ pub(super) async fn send(
         is_over: AtomicBool::new(false),
     };
     let width = share_of_wave(context.client.max_deletions()).min(wave.width);
-    let mut is_unclear = false;
+    let (mut long, mut is_unclear) = (pin!(sleep(RELEASES_SLOT_AFTER)), false);
     for rows in wave.rows {
         if is_unclear {
             break;
         }
         let mut rows = pin!(stream::iter(rows).map(|row| front.row(row)).buffer_unordered(width));
-        while let Some(row) = rows.next().await {
+        loop {
+            let row = tokio::select! {
+                biased;
+                row = rows.next() => row,
+                () = &mut long, if held.slot.is_some() => {
+                    held.slot = None;
+                    continue;
+                }
+            };
+            let Some(row) = row else { break };
             for (attempt, answer) in row {
                 front.report(&attempt.pod, &answer);
                 // Nobody knows whether the pod is to go.
