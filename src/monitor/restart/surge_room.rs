@@ -99,7 +99,7 @@ impl<'a> Surge<'a> {
     }
 }
 
-/// Returns the Deployments that must be read: those to which pods are handed over, or may be.
+/// Returns the Deployments that must be read: with `maxSurge`, those to which pods are handed over, or may be.
 pub(super) fn deployments<'a>(
     policy: &Policy,
     targets: &Targets,
@@ -108,9 +108,10 @@ pub(super) fn deployments<'a>(
 ) -> Vec<Arc<Owner>> {
     let of_pod = |pod: &Arc<Pod>| match (&pod.handed_over, &pod.controller) {
         (Some(handed_over), _) => Some(Arc::clone(&handed_over.to)),
-        (None, Some(set)) if policy.max_surge.is_some() && targets.is_old(pod) => owners.get(set)?.controller.clone(),
+        (None, Some(set)) if targets.is_old(pod) => owners.get(set)?.controller.clone(),
         _ => None,
     };
+    let pods = pods.filter(|_| policy.max_surge.is_some());
     let all: BTreeSet<_> = pods.filter_map(of_pod).filter(|owner| owner.is_of(DEPLOYMENTS)).collect();
     all.into_iter().collect()
 }

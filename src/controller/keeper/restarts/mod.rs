@@ -143,10 +143,10 @@ impl Restarts {
         let (changed, why) = (words::changed(&step.status), step.status.why());
         let (pods, skipped_pods) = (targets.len(), notice::skipped(&changed, &targets.skipped));
         let machine = Machine::begin(policy, targets, &step.status, context.shared.settings.own_pod.clone(), now);
-        let started = (pods > 0).then(|| notice::started(machine.number(), &changed, why, pods));
-        let notices: Vec<Notice> = started.iter().cloned().chain(skipped_pods).collect();
+        let started = notice::started(machine.number(), &changed, why, pods);
+        let notices: Vec<Notice> = [started.clone()].into_iter().chain(skipped_pods).collect();
         let mut watched = Watched::new(machine);
-        watched.started = started;
+        watched.started = Some(started);
         watched.machine.missing = step.memory.missing_discovered();
         watched.take_list(listing, interest, context);
         let requeue = Drive { step: &mut step, watched: &mut watched, notices: &notices }.run().await;
