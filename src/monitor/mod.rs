@@ -21,6 +21,7 @@ pub mod source;
 pub mod spec;
 pub mod status;
 pub(crate) mod surge;
+mod transitions;
 mod trouble;
 pub mod window;
 pub(crate) mod words;
