@@ -10,9 +10,9 @@ use crate::kube::error::{Cause, Error};
 use crate::kube::labels::OwnerSelector;
 use crate::kube::list::Selection;
 use crate::kube::names::is_dns_subdomain;
-use crate::kube::objects::{DEPLOYMENTS, Owner, REPLICA_SETS, Workload};
+use crate::kube::objects::{DEPLOYMENTS, Labels, Owner, REPLICA_SETS, Workload};
 use crate::kube::{PODS, Resource};
-use crate::monitor::pod::Pod;
+use crate::monitor::pod::{LabelledPod, Pod};
 use crate::monitor::restart::sight::{DeploymentState, Deployments};
 use crate::monitor::restart::sight::{OwnerQuery, OwnerState, OwnerStates};
 use crate::monitor::spec::Policy;
@@ -52,7 +52,9 @@ async fn state_of(client: &Client, policy: &Policy, query: &OwnerQuery) -> Resul
     let desired = workload.replicas as usize;
     let labels = workload.selector.as_ref().and_then(OwnerSelector::to_query);
     let labels = labels.filter(|labels| *selected < desired && *labels != policy.selector.to_query());
-    let others = list_others(client, labels, |set| *set == **owner).await?;
+    // A selected pod that the list of the pass lacks has come since, and one that it has may have gone.
+    let is_other = |set: &Owner, labels: &Labels| *set == **owner && !policy.selector.matches(&labels.to_map());
+    let others = list_others(client, labels, is_other).await?;
     let Workload { min_ready, failure, controller, is_named_after_controller, .. } = workload;
     Ok(OwnerState { desired, min_ready, others, failure, controller, is_named_after_controller })
 }
@@ -80,7 +82,7 @@ async fn deployment_state(
     let Workload { replicas, min_ready, selector, may_surge, is_rolling, .. } = deployment;
     let labels = selector.as_ref().and_then(OwnerSelector::to_query).filter(|labels| Some(&**labels) != selected);
     // Whoever may create a ReplicaSet chooses its name.
-    let mut others = list_others(client, labels, |set| set.is_of(REPLICA_SETS) && set.is_named_after(owner)).await?;
+    let mut others = list_others(client, labels, |set, _| set.is_of(REPLICA_SETS) && set.is_named_after(owner)).await?;
     let of_sets = others.iter().filter(|pod| pod.handed_over.is_none());
     let sets: BTreeSet<Arc<Owner>> = of_sets.filter_map(|pod| pod.controller.clone()).collect();
     let its = stream::iter(sets).map(|set| async move {
@@ -112,15 +114,17 @@ pub(crate) async fn read_workload(
     }
 }
 
-/// Returns the pods with these labels whose controller is one of these. None without labels.
+/// Returns the pods with these labels that are others, by their controller and all their labels. None without labels.
 async fn list_others(
     client: &Client,
     labels: Option<String>,
-    is_its: impl Fn(&Owner) -> bool,
+    is_other: impl Fn(&Owner, &Labels) -> bool,
 ) -> Result<Vec<Arc<Pod>>, Error> {
     let Some(labels) = labels else { return Ok(Vec::new()) };
     let selection = Selection { resource: PODS, labels: Some(labels), fields: None, metadata_only: false };
-    let mut pods = client.list(&selection, None, Arc::<Pod>::new).await?.items;
-    pods.retain(|pod| pod.controller.as_deref().is_some_and(&is_its));
-    Ok(pods)
+    let keep = |LabelledPod { pod, labels, .. }: LabelledPod| {
+        let is_other = pod.controller.as_deref().is_some_and(|controller| is_other(controller, &labels));
+        is_other.then(|| Arc::new(pod))
+    };
+    Ok(client.list(&selection, None, keep).await?.items.into_iter().flatten().collect())
 }

@@ -357,6 +357,23 @@ fn a_denied_write_is_retried_with_backoff_even_if_lists_are_slow() {
     play_well(&Story { seed: 2_015_674, monitors, pace, page: 2, ..story(&moves) });
 }
 
+/// Another ConfigMonitor deletes a pod after the list of the selected ones, and its successor comes before that of the owner's.
+#[test]
+fn a_pod_and_its_successor_do_not_count_together() {
+    let canary = Edit::Canary(Some((PodCount::Pods(1), 0)));
+    let asks = [Move::RequestRestart(1, 'y'), EditLabels(SETTINGS), Wait(10_000), Move::RequestRestart(1, 'x')];
+    let begun = [
+        &[Wait(200), spec(Edit::Windows(Windows::Both)), Spec(2, Edit::QuietPeriod(3))],
+        &asks[..],
+        &[Move::RequestRestart(2, 'z'), Stop(First)],
+    ];
+    let moves = [&begun.concat()[..], &[Spec(2, canary), Move::ShutDown(1), Until(First, RequestKind::ListPods, 3)]];
+    let pace = Pace { creation: 50, readiness: 0, termination: 3_600_000 };
+    let monitors = vec![(3, None), (0, Some(PodCount::Percent("100%"))), (0, None)];
+    let story = Story { monitors, both: 3, pace, owners: Owners::Odd, lag: 4000, page: 2, ..story(&moves.concat()) };
+    play_well(&Story { seed: 130_106_153, namespaces: Served::Two, ..story });
+}
+
 /// Random stories are too short for six restarts within ten minutes.
 #[test]
 fn an_application_that_writes_its_own_source_waits_for_its_sixth_restart() {

@@ -452,7 +452,7 @@ fn the_journal_has_the_times_of_the_readings(ledger: &Ledger, book: &Book) -> Re
             let is_first = is_first || own().next().is_some_and(|its| its.has_hash(&change.hash));
             // Another process has recorded other content since this one last read any.
             let recorded = write.before.of(known).and_then(|known| known.last());
-            let earlier = own().filter(|its| !its.has_hash(&change.hash)).last();
+            let earlier = own().rfind(|its| !its.has_hash(&change.hash));
             let is_first = is_first || earlier.zip(recorded).is_some_and(|(its, hash)| !its.has_hash(hash));
             let by_status = is_first && settled.is_none_or(|it| it == change.since);
             let is_known = || own().any(|its| is_at(its, change.since)) || by_status || before == Some(change.since);
