@@ -1,11 +1,11 @@
 //! The recent deletions, so that no keeper deletes a pod that another keeper has just deleted.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use crate::controller::clock::timer_now;
-use crate::kube::{ServerTime, Uid};
+use crate::kube::{ServerTime, Uid, lock};
 
 /// How long a deletion is recorded. Lists made later show it.
 const RETENTION: Duration = Duration::from_secs(60);
@@ -29,14 +29,14 @@ impl Deletions {
     /// Returns by when a pod is gone whose deletion may be missing from a list that began at `since`: the DELETE was
     /// answered later, or not yet.
     pub(crate) fn since(&self, pod: &Uid, since: Instant) -> Option<ServerTime> {
-        let recent = self.recent();
+        let recent = lock(&self.0);
         let deletion = recent.get(pod)?;
         deletion.answered.is_none_or(|at| at >= since).then_some(deletion.by)
     }
 
     /// Records a DELETE that is about to be sent. The pod is gone by this time.
     pub(crate) fn add<'a>(&'a self, pod: &'a Uid, by: ServerTime) -> PendingDeletion<'a> {
-        let mut recent = self.recent();
+        let mut recent = lock(&self.0);
         let now = timer_now();
         recent.retain(|_, deletion| deletion.answered.is_none_or(|at| now.saturating_duration_since(at) <= RETENTION));
         recent.insert(pod.clone(), RecentDeletion { answered: None, by });
@@ -44,17 +44,13 @@ impl Deletions {
     }
 
     pub(crate) fn remove(&self, failed: PendingDeletion<'_>) {
-        self.recent().remove(failed.pod);
-    }
-
-    fn recent(&self) -> MutexGuard<'_, BTreeMap<Uid, RecentDeletion>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0).remove(failed.pod);
     }
 }
 
 impl Drop for PendingDeletion<'_> {
     fn drop(&mut self) {
-        if let Some(deletion) = self.deletions.recent().get_mut(self.pod) {
+        if let Some(deletion) = lock(&self.deletions.0).get_mut(self.pod) {
             deletion.answered = Some(timer_now());
         }
     }
@@ -79,7 +75,7 @@ mod tests {
         tokio::time::advance(RETENTION + Duration::from_secs(1)).await;
         let other = Uid::from("b");
         let failed = deletions.add(&other, by);
-        assert_eq!((deletions.since(&pod, before), deletions.recent().len()), (None, 1));
+        assert_eq!((deletions.since(&pod, before), lock(&deletions.0).len()), (None, 1));
         deletions.remove(failed);
         assert_eq!(deletions.since(&other, before), None);
     }
