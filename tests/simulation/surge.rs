@@ -193,6 +193,7 @@ fn during_a_rollout_no_pod_is_handed_over_and_what_is_stays_until_enough_others_
     assert_eq!(during, "x3", "it is not ready");
     assert_eq!(surges(&[STUCK, EDIT, Wait(500), RollOut, Wait(20_000)]), "+1");
     assert_eq!(surges(&[STUCK, EDIT, Wait(500), Scale(0, 0), Wait(20_000)])[..5], *"+1 x1");
+    assert_eq!(surges(&[spec(Edit::MinReady(8)), EDIT, Wait(500), RollOut, Wait(30_000)]), "+1 x1", "of all templates");
 }
 
 /// The Deployment lowers its former ReplicaSet by the successors that are not ready. Given a pod more than it then desires,

@@ -59,8 +59,9 @@ pub(crate) enum Fact {
         gone: Vec<usize>,
     },
     ConfigMap(Moment, &'static str, Option<Stored>),
-    /// Whether the status of the Deployment shows that a rollout is under way.
+    /// The generation of the Deployment, and whether its status shows that a rollout is under way.
     Deployment {
+        generation: u64,
         is_rolling: bool,
     },
     Pods {

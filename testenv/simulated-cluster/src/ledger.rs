@@ -277,8 +277,8 @@ struct Actor {
     asks_whose: bool,
     /// Whether this is the task for pods that are handed over.
     looks_after: bool,
-    /// Whether the Deployment was rolling out when the task read it after its last list.
-    sees_rollout: Option<bool>,
+    /// The generation of the Deployment when the task read it after its last list, and whether it was rolling out.
+    deployment: Option<(u64, bool)>,
 }
 
 /// A process that judges pods in a restart: the write with which it began, and when the process last listed the pods.
@@ -663,7 +663,7 @@ impl Ledger {
         let actor = &mut self.actors[caller.actor];
         actor.revision = revision;
         (actor.listed, actor.pods, actor.has_looked) = (Some(at), Arc::clone(&pods), false);
-        actor.sees_rollout = None;
+        actor.deployment = None;
         actor.sees = Some(at).filter(|_| !metadata_only);
         if received.is_some() {
             actor.saw = actor.sees.take().or(actor.saw);
@@ -895,13 +895,18 @@ impl Ledger {
         actor.disturbed < actor.listed
     }
 
-    pub(crate) fn record_deployment(&mut self, caller: &Caller, is_rolling: bool) {
-        self.actors[caller.actor].sees_rollout = Some(is_rolling);
+    pub(crate) fn record_deployment(&mut self, caller: &Caller, generation: u64, is_rolling: bool) {
+        self.actors[caller.actor].deployment = Some((generation, is_rolling));
+    }
+
+    /// Returns the generation of the Deployment as the task has read it since its last list.
+    pub(crate) fn known_generation(&self, caller: &Caller) -> Option<u64> {
+        self.actors[caller.actor].deployment.map(|(generation, _)| generation)
     }
 
     /// Returns whether the task has read the Deployment since its last list, and no rollout was under way.
     pub(crate) fn knows_of_no_rollout(&self, caller: &Caller) -> bool {
-        self.actors[caller.actor].sees_rollout == Some(false)
+        matches!(self.actors[caller.actor].deployment, Some((_, false)))
     }
 
     pub(crate) fn record_deletion_answer(&mut self, received: Moment, caller: &Caller) {

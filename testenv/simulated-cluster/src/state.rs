@@ -138,6 +138,8 @@ pub(crate) struct Deployment {
     pub(crate) other: usize,
     /// Whether its strategy lets two pods exist where one is desired.
     pub(crate) may_surge: bool,
+    /// How many pods were given back by who did not know its last generation.
+    pub(crate) given_back_late: usize,
 }
 
 /// What the status of the Deployment says: the observed generation, and how many pods exist of all ReplicaSets and of the
@@ -397,7 +399,15 @@ impl ClusterState {
         }
         workloads.push(workload(OwnerKind::ReplicaSet, REPLICA_SETS[1].0, 0, &front));
         let (replicas, other) = (workloads[0].replicas, workloads.len() - 1);
-        let deployment = Deployment { is_gone: false, generation: 1, replicas, current: 0, other, may_surge: true };
+        let deployment = Deployment {
+            is_gone: false,
+            generation: 1,
+            replicas,
+            current: 0,
+            other,
+            may_surge: true,
+            given_back_late: 0,
+        };
         let mut state = Self {
             ms: beginning - LONG,
             beginning,

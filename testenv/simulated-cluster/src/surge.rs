@@ -80,6 +80,9 @@ impl ClusterState {
             Some((Some("ReplicaSet"), Some(_))) if kind == Some(OwnerKind::ReplicaSet) => {}
             Some((Some("ReplicaSet"), Some(name))) => match self.owner_by_name(name) {
                 Some(owner) => {
+                    let known = self.ledger.known_generation(caller);
+                    let is_late = known.is_some_and(|known| known < self.deployment.generation);
+                    self.deployment.given_back_late += usize::from(is_late);
                     self.give_back(index, owner);
                     let (at, id) = (self.moment(), self.pods[index].id);
                     self.ledger.record_giving_back(at, caller, id);
@@ -103,7 +106,7 @@ impl ClusterState {
         }
         let (status, deployment) = (self.deployment_status(), &self.deployment);
         let is_rolling = status.generation < deployment.generation || status.updated < status.all;
-        let fact = Some(Fact::Deployment { is_rolling });
+        let fact = Some(Fact::Deployment { generation: deployment.generation, is_rolling });
         Answer::ok(objects::deployment(deployment, status, self.ledger.min_ready), fact)
     }
 
@@ -114,7 +117,7 @@ impl ClusterState {
     }
 
     /// Notes that a ReplicaSet deletes a pod which serves, and that fewer than the Deployment desires serve without it: it
-    /// never does that of itself.
+    /// never does that of itself. But for each pod that was given back after the Deployment had been changed once more, it may.
     pub(crate) fn must_not_be_missed(&mut self, id: usize) {
         let serves = |pod: &&Pod| {
             (self.is_of_a_set(pod) || pod.is_handed_over()) && pod.ready.is_some() && pod.gone_by.is_none()
@@ -122,7 +125,12 @@ impl ClusterState {
         let serving = || self.pods.iter().filter(serves);
         let (left, desired) = (serving().filter(|pod| pod.id != id).count(), self.deployment.replicas);
         if !self.deployment.is_gone && serving().any(|pod| pod.id == id) && left < desired {
-            self.ledger.improper.push(format!("a ReplicaSet deletes pod {id}, and {left} of {desired} serve"));
+            match self.deployment.given_back_late.checked_sub(1) {
+                Some(fewer) => self.deployment.given_back_late = fewer,
+                None => {
+                    self.ledger.improper.push(format!("a ReplicaSet deletes pod {id}, and {left} of {desired} serve"))
+                }
+            }
         }
     }
 

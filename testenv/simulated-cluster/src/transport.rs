@@ -231,7 +231,10 @@ impl ClusterState {
         }
         match fact {
             None => {}
-            // It goes by the pods, and by nothing that it has read before.
+            Some(Fact::Deployment { generation, is_rolling }) => {
+                self.ledger.record_deployment(caller, generation, is_rolling);
+            }
+            // But for that, it goes by the pods, and by nothing that it has read before.
             Some(_) if self.ledger.looks_after(caller) => {}
             Some(Fact::Monitors { all, is_whole }) => self.ledger.record_monitors(caller.life, all, is_whole),
             Some(Fact::Namespace { is_selected }) => self.ledger.record_namespace(received, caller.life, is_selected),
@@ -243,7 +246,6 @@ impl ClusterState {
             }
             Some(Fact::LastPage(revision)) => self.ledger.record_last_page(received, caller, revision),
             Some(Fact::Owner(owner, desired)) => self.ledger.record_owner(caller, owner, desired),
-            Some(Fact::Deployment { is_rolling }) => self.ledger.record_deployment(caller, is_rolling),
             Some(Fact::Patched) => {}
             Some(Fact::Deleted) => self.ledger.record_deletion_answer(received, caller),
             Some(Fact::Forgotten(version)) => self.ledger.record_forgotten_list(caller, version),
