@@ -384,9 +384,6 @@ pub struct Ledger {
     pub(crate) without_secrets: BTreeSet<Life>,
     /// The processes that know the namespace without its label, or do not know it: since when, in milliseconds.
     pub(crate) unserved: BTreeMap<Life, u64>,
-    /// The processes that have received some pages of a list of ConfigMonitors, and whether all keepers have ended since:
-    /// then none begins with these pages.
-    listing: BTreeMap<Life, bool>,
     /// The processes of which a keeper has begun anew, after a panic or with the label of the namespace.
     panicked: BTreeSet<Life>,
     /// Processes in which a keeper panicked before it had named its ConfigMonitor, so that nobody knows which one forgot
@@ -509,10 +506,6 @@ impl Ledger {
             let known = book.views.get_mut(&life).filter(|view| view.seen.is_some());
             known.into_iter().for_each(|view| view.gone |= !is_listed);
         }
-        let is_torn = match is_whole {
-            true => self.listing.remove(&life).unwrap_or(false),
-            false => *self.listing.entry(life).or_insert(false),
-        };
         for (book, seen) in all {
             let view = self.books[book].views.entry(life).or_default();
             // A list that broke off is made anew before any keeper begins.
@@ -523,7 +516,7 @@ impl Ledger {
                 view.seen = Some(seen);
             }
             if is_whole {
-                view.has_no_keeper = is_torn || self.unserved.contains_key(&life);
+                view.has_no_keeper = self.unserved.contains_key(&life);
             }
         }
     }
@@ -591,9 +584,13 @@ impl Ledger {
     pub(crate) fn record_namespace(&mut self, at: Moment, life: Life, is_selected: bool) {
         if is_selected {
             self.unserved.remove(&life);
+            // They begin with what the process has been shown meanwhile.
+            self.books
+                .iter_mut()
+                .filter_map(|book| book.views.get_mut(&life))
+                .for_each(|view| view.has_no_keeper = false);
         } else {
             self.unserved.entry(life).or_insert(at.ms);
-            self.listing.entry(life).and_modify(|is_torn| *is_torn = true);
             self.unsure.insert(life);
             self.panicked.insert(life);
             for view in self.books.iter_mut().filter_map(|book| book.views.get_mut(&life)) {
