@@ -128,7 +128,7 @@ impl ClusterState {
             match self.deployment.given_back_late.checked_sub(1) {
                 Some(fewer) => self.deployment.given_back_late = fewer,
                 None => {
-                    self.ledger.improper.push(format!("a ReplicaSet deletes pod {id}, and {left} of {desired} serve"))
+                    self.ledger.improper.push(format!("a ReplicaSet deletes pod {id}, and {left} of {desired} serve"));
                 }
             }
         }
