@@ -197,7 +197,7 @@ chart: binaries go
 	    charts/configmonitor-operator/values.yaml
 	cp crd.yml deploy/monitoring/rules.yml deploy/monitoring/dashboard.json charts/configmonitor-operator/files/
 	mkdir -p charts/configmonitor-operator/files/policies && cp deploy/policies/*.yml charts/configmonitor-operator/files/policies/
-	mkdir -p charts/configmonitor-operator/files/surge && cp deploy/surge/policy.yml charts/configmonitor-operator/files/surge/
+	mkdir -p charts/configmonitor-operator/files/surge && cp deploy/surge/policy/policy.yml charts/configmonitor-operator/files/surge/
 	"$$($(PREPARE) --tool helm-docs)" --chart-search-root charts
 
 # Not into Cargo.toml, where it comes from.

@@ -127,7 +127,7 @@ pub fn proxy_args(deployment: &Value, namespace: &str, own: &str) -> Vec<String>
 
 /// Gives an operator in the namespace the right to change pods, without the policy that fences it.
 pub async fn grant_surge_without_policy(control_plane: &ControlPlane, namespace: &str) {
-    let objects = manifests(&project("deploy/surge/policy.yml")).unwrap();
+    let objects = manifests(&project("deploy/surge/policy/policy.yml")).unwrap();
     let right = objects.iter().find(|object| object["kind"] == "ClusterRole").unwrap();
     let roles = "/apis/rbac.authorization.k8s.io/v1/clusterroles";
     control_plane.client().create(roles, right).await.unwrap().ok().unwrap();

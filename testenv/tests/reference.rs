@@ -88,7 +88,7 @@ fn what_is_copied_into_the_chart_is_what_lies_elsewhere() {
         ("rules.yml", "deploy/monitoring/rules.yml"),
         ("policies/operator.yml", "deploy/policies/operator.yml"),
         ("policies/configmonitors.yml", "deploy/policies/configmonitors.yml"),
-        ("surge/policy.yml", "deploy/surge/policy.yml"),
+        ("surge/policy.yml", "deploy/surge/policy/policy.yml"),
         ("dashboard.json", "deploy/monitoring/dashboard.json"),
     ] {
         let copy = read(&format!("charts/configmonitor-operator/files/{name}"));

@@ -17,7 +17,7 @@ its own: otherwise whoever sets only the tag runs another version.
 {{- define "configmonitor-operator.image" -}}
 {{- $repository := .image.repository }}
 {{- with .root.Values.global.imageRegistry }}
-{{- $repository = regexReplaceAll "^(([^/]*[.:][^/]*|localhost)/)?" $repository (print . "/") }}
+{{- $repository = regexReplaceAll "^(([^/]*[.:][^/]*|localhost)/)?" $repository (print (trimSuffix "/" .) "/") }}
 {{- end }}
 {{- $shipped := index .root.Chart.Annotations "artifacthub.io/images" }}
 {{- if and .image.digest (contains .image.digest $shipped) (not (contains (printf ":%s@%s" .image.tag .image.digest) $shipped)) }}

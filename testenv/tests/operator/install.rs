@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::os::unix::fs::symlink;
+use std::path::PathBuf;
 
 use anyhow::ensure;
 use serde_json::{Value, json};
@@ -174,7 +175,7 @@ async fn whoever_follows_the_pages_installs_tries_upgrades_and_removes_the_opera
         "high-availability/poddisruptionbudget.yml",
         "network-policy/networkpolicy.yml",
         "surge/binding/binding.yml",
-        "surge/policy.yml",
+        "surge/policy/policy.yml",
         "policies/operator.yml",
         "policies/configmonitors.yml",
         "cluster-wide/surge/rbac.yml",
@@ -268,6 +269,58 @@ async fn every_kustomization_of_the_docs_builds_the_operator_with_the_image_of_t
         built += 1;
     }
     assert_eq!(built, 9);
+
+    // What pages only name. kustomize takes no file from outside the folder that lists it.
+    let (mut folders, mut found) = (vec![PathBuf::from(file("deploy"))], 0);
+    while let Some(folder) = folders.pop() {
+        let entries = fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path());
+        folders.extend(entries.filter(|entry| entry.is_dir()));
+        let Ok(kustomization) = fs::read_to_string(folder.join("kustomization.yaml")) else { continue };
+        let name = folder.strip_prefix(file("deploy")).unwrap().display().to_string();
+        let path = format!("configmonitor-operator/deploy/{name}");
+        let base = if name.starts_with("cluster-wide") { "deploy/cluster-wide" } else { "deploy" };
+        let with_it = match kustomization.contains("kind: Component") {
+            true => json!({"resources": [format!("configmonitor-operator/{base}")], "components": [path]}),
+            false => json!({"resources": [path]}),
+        };
+        fs::write(dir.path().join("kustomization.yaml"), with_it.to_string()).unwrap();
+        kubectl.ok(&["kustomize", dir.path().to_str().unwrap()]).await.expect(&name);
+        found += 1;
+    }
+    assert!(found > 15, "{found}");
+}
+
+/// With the Component that pages name.
+#[tokio::test]
+async fn kustomize_writes_the_names_that_it_makes_into_config_monitors() {
+    let (dir, kubectl) = (RunDir::create().unwrap(), control_plane().await.kubectl());
+    symlink(fs::canonicalize(file("")).unwrap(), dir.path().join("configmonitor-operator")).unwrap();
+    let monitor = json!({
+        "apiVersion": "magalix.com/v1",
+        "kind": "ConfigMonitor",
+        "metadata": {"name": "shop"},
+        "spec": {
+            "sources": [{"configMap": {"name": "shop"}}, {"secret": {"name": "db"}}],
+            "discover": {"exclude": [{"kind": "ConfigMap", "name": "shop"}]},
+            "podSelector": {"app": "shop"},
+        },
+    });
+    let short = json!({"apiVersion": "magalix.com/v1", "kind": "ConfigMonitor", "metadata": {"name": "short"}, "spec": {"configMap": "shop", "podSelector": {"app": "shop"}}});
+    let literals = json!(["a=b"]);
+    let kustomization = json!({
+        "namePrefix": "prod-",
+        "resources": ["one.yaml", "two.yaml"],
+        "components": ["configmonitor-operator/deploy/kustomize"],
+        "configMapGenerator": [{"name": "shop", "literals": literals}],
+        "secretGenerator": [{"name": "db", "literals": literals}],
+    });
+    for (name, object) in [("one.yaml", monitor), ("two.yaml", short), ("kustomization.yaml", kustomization)] {
+        fs::write(dir.path().join(name), object.to_string()).unwrap();
+    }
+    let built = kubectl.ok(&["kustomize", dir.path().to_str().unwrap()]).await.unwrap();
+    let times = |name: &str| built.matches(name).count();
+    // In the object itself, and where ConfigMonitors name it.
+    assert_eq!((times("prod-shop-"), times("prod-db-"), times(": shop\n")), (4, 2, 2), "{built}");
 }
 
 /// All but building the images and loading them.

@@ -28,7 +28,7 @@ async fn allow(ns: &TestNamespace) {
 /// Once for all tests: who applies what another has just created fails.
 async fn put_policy_in_force() {
     let control_plane = control_plane().await;
-    control_plane.kubectl().ok(&["apply", "-f", &file("deploy/surge/policy.yml")]).await.unwrap();
+    control_plane.kubectl().ok(&["apply", "-f", &file("deploy/surge/policy/policy.yml")]).await.unwrap();
     for name in ["configmonitor-operator-surge", "configmonitor-operator-surge-marks"] {
         is_checked(control_plane, name).await;
     }

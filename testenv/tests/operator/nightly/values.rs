@@ -183,7 +183,7 @@ async fn each_pair_of_values_renders_what_kustomize_builds_and_the_api_server_ta
     fs::write(file("chart.yml"), &all).unwrap();
     has_all_values(&all, &objects(&file("chart.yml")));
     let few = [
-        "--set=networkPolicy.enabled=true,serviceAccount.create=false,global.imageRegistry=localhost:5000",
+        "--set=networkPolicy.enabled=true,serviceAccount.create=false,global.imageRegistry=localhost:5000/",
         "--set-json=networkPolicy.from=[]",
     ];
     let few = rendered(&folder, &chart(), &few.map(str::to_owned)).await;

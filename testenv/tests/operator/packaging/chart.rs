@@ -166,6 +166,24 @@ async fn helm_3_installs_upgrades_rolls_back_and_uninstalls() {
     an_edit_works_after_install_upgrade_rollback_and_reinstall("helm3").await;
 }
 
+/// Helm 4 applies on the server, and overwrites nothing that another tool has set.
+#[tokio::test]
+async fn helm_4_upgrades_after_what_the_pages_do_with_kubectl() {
+    let cluster = Cluster::new("helm").await;
+    let earlier = cluster.earlier_chart();
+    cluster.helm(&["install", RELEASE, &earlier]).await;
+    for replicas in ["--replicas=0", "--replicas=1"] {
+        cluster.kubectl(&["scale", "deployment", "configmonitor-operator", replicas]).await;
+    }
+    cluster.helm(&["upgrade", RELEASE, &chart()]).await;
+    cluster.helm(&["rollback", RELEASE, "1"]).await;
+    cluster.kubectl(&["apply", "-f", &file("crd.yml")]).await;
+    let upgrade = ["upgrade", RELEASE, &earlier, "--set=commonLabels.a=b"];
+    let refusal = cluster.helm_in(&cluster.fixture.namespace, &upgrade).await.unwrap_err().to_string();
+    assert!(refusal.contains("conflict"), "{refusal}");
+    cluster.helm(&[&upgrade[..], &["--force-conflicts"]].concat()).await;
+}
+
 #[tokio::test]
 async fn helm_takes_over_what_kubectl_has_installed() {
     let cluster = Cluster::new("helm").await;
@@ -208,7 +226,7 @@ async fn nobody_has_the_right_to_change_pods_where_there_is_no_policy() {
     let own = create_namespace(&cluster.control_plane, json!({})).await;
     let admin = ["create", "rolebinding", "bob", "--clusterrole=admin", "--user=bob", "-n", &own];
     kubectl.ok(&admin).await.unwrap();
-    for part in ["policy.yml", "binding/binding.yml"].map(|part| file(&format!("deploy/surge/{part}"))) {
+    for part in ["policy/policy.yml", "binding/binding.yml"].map(|part| file(&format!("deploy/surge/{part}"))) {
         kubectl.ok(&["apply", "-f", &part, "-n", &own, "--as=bob"]).await.unwrap_err();
     }
     assert!(!may_patch(&own).await);
@@ -268,6 +286,8 @@ async fn values_that_are_wrong_are_refused() {
         }
         for (set, word) in [
             ("secret.enabled=true", "secret"),
+            ("secrets.names={shop}", "set secrets.enabled"),
+            ("secrets.namespaces={shop}", "set secrets.enabled"),
             ("image.tagg=1", "tagg"),
             ("monitoring.enabled=yes", "monitoring"),
             ("namespaces={Shop}", "Shop"),

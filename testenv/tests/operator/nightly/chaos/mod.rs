@@ -48,7 +48,7 @@ async fn no_change_is_lost_and_none_is_made_up() {
     install_crd(&control_plane).await;
     let ns = TestNamespace::on(&control_plane).await;
     let kubectl = control_plane.kubectl().clone();
-    kubectl.ok(&["apply", "-f", &file("deploy/surge/policy.yml")]).await.unwrap();
+    kubectl.ok(&["apply", "-f", &file("deploy/surge/policy/policy.yml")]).await.unwrap();
     for role in ["deploy/secrets/role/role.yml", "deploy/surge/binding/binding.yml"].map(file) {
         kubectl.ok(&["apply", "-n", &ns.namespace, "-f", &role]).await.unwrap();
     }
