@@ -409,7 +409,7 @@ mod tests {
     fn who_needs_a_person_is_named_up_to_a_limit() {
         let metrics = Arc::new(Metrics::default());
         let mut needy: Vec<Tally> = (0..=MOST_NAMED).map(|n| tally(&metrics, &format!("m{n:03}"))).collect();
-        needy.iter_mut().for_each(|one| set(one, Reason::NoPodsSelected, None));
+        needy.iter_mut().for_each(|one| set(one, Reason::KeyNotFound, None));
         set(&mut needy[MOST_NAMED], Reason::CanaryFailed, None);
         let mut fine = tally(&metrics, "a");
         set(&mut fine, Reason::RestartInProgress, None);

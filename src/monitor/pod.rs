@@ -89,6 +89,12 @@ pub(crate) struct LabelledPod<S = PodSpec> {
 pub(crate) type WholePod = LabelledPod<Option<Box<RawValue>>>;
 
 impl Pod {
+    /// Returns whether the pod serves in place of a successor that is not available yet.
+    #[must_use]
+    pub fn is_handed_over(&self) -> bool {
+        self.handed_over.is_some()
+    }
+
     /// Returns since when the pod is ready, but no time before its creation: the clock of its node may be slow.
     pub(crate) fn ready_from(&self) -> Option<ServerTime> {
         self.ready_since.map(|since| since.max(self.created))

@@ -52,7 +52,7 @@ macro_rules! reasons {
 reasons! {
     // reason                  condition that is True   Warning   delay by the author   attention
     UpToDate                   Ready                    false     false                 false
-    NoPodsSelected             Ready                    true      false                 true
+    NoPodsSelected             Ready                    true      false                 false
     NoSourcesFound             Ready                    true      false                 true
     KeyNotFound                None                     true      false                 true
     TooManySources             None                     true      false                 true

@@ -63,6 +63,17 @@ pub fn report(situation: &Situation<'_>, status: &mut Status, generation: i64, n
     notice
 }
 
+/// Says that a request waits, if a restart is under way.
+pub(crate) fn report_request(status: &mut Status) {
+    if status.begun().is_none() {
+        return;
+    }
+    let reconciling: &str = Holds::Reconciling.into();
+    for condition in status.conditions.iter_mut().filter(|condition| condition.r#type == reconciling) {
+        condition.message.to_mut().push_str("; another restart is requested, and begins once this one is over");
+    }
+}
+
 /// Says which of these keys an object lacks, if it lacks any.
 pub(crate) fn missing_keys(source: &SourceName, object: &DataObject, keys: &BTreeSet<String>) -> Option<String> {
     let has =
@@ -104,7 +115,13 @@ impl Situation<'_> {
                 ),
                 "asking for the right once a minute",
                 "grant the operator the right to get, list and watch secrets (deploy/secrets has a Role, \
-                 deploy/cluster-wide/secrets a ClusterRole), or leave Secret out of spec.discover.kinds",
+                 deploy/cluster-wide/secrets a ClusterRole, the chart secrets.enabled), or leave Secret out of spec.discover.kinds",
+            ),
+            Self::NoSurge => said(
+                Reason::Forbidden,
+                format!("no restart can hand pods over; {}", basis(status)),
+                NO_RESTART_PENDING,
+                NO_SURGE,
             ),
             Self::TooManySources(first) => said(
                 Reason::TooManySources,
@@ -218,7 +235,7 @@ impl Situation<'_> {
                 let right = format!("the right to {verb} {}", error.action.rule());
                 let waiting = if status.restart.is_some() { "the restart waits" } else { "changes wait" };
                 let how = if error.action.resource == SECRETS {
-                    " (deploy/secrets has a Role, deploy/cluster-wide/secrets a ClusterRole)"
+                    " (deploy/secrets has a Role, deploy/cluster-wide/secrets a ClusterRole, the chart secrets.enabled)"
                 } else {
                     ""
                 };
@@ -270,7 +287,7 @@ fn basis(status: &Status) -> String {
         (Some(at), _) => {
             let assumed = match status.pods {
                 None | Some(0) => "",
-                Some(_) => "; the selected pods are assumed to run with it: to be sure, run kubectl rollout restart",
+                Some(_) => "; the selected pods are assumed to run with it",
             };
             format!("the content of {source} was recorded at {at}{assumed}")
         }

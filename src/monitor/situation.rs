@@ -33,6 +33,8 @@ pub enum Situation<'a> {
     },
     /// This many discovered Secrets may not be watched.
     SecretsNotWatched(usize),
+    /// The spec has `maxSurge`, and the operator may not hand pods over.
+    NoSurge,
     /// Pods refer to more objects than a ConfigMonitor may have sources. This is the first of the others.
     TooManySources(&'a SourceName),
     /// These sources do not exist.

@@ -125,7 +125,7 @@ pub struct Policy {
     /// Absent: pods are not handed over.
     pub(crate) max_surge: Option<MaxSurge>,
     /// Absent: no pod has to wait for others.
-    pub(crate) restart_last: Option<LabelSelector>,
+    pub restart_last: Option<LabelSelector>,
     /// Empty: restarts may always begin.
     pub(crate) windows: Vec<Window>,
     /// Zero: the guard against loops applies.
@@ -133,7 +133,8 @@ pub struct Policy {
     pub(crate) canary: Option<CanaryPolicy>,
     pub(crate) min_ready: Duration,
     pub(crate) progress_deadline: Duration,
-    pub(crate) deletion_policy: DeletionPolicy,
+    /// How pods are removed.
+    pub deletion_policy: DeletionPolicy,
     /// In seconds. Absent: that of the pod.
     pub(crate) grace_period_seconds: Option<NonZeroU32>,
     pub(crate) unmanaged_pods: UnmanagedPods,

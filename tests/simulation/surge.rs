@@ -9,7 +9,7 @@ use simulated_cluster::network::{Fate, RequestKind, Served};
 use simulated_cluster::state::{Owners, Pace, References};
 
 use crate::examples::{SETTINGS, play_well, spec, story};
-use crate::player::Played;
+use crate::player::{Played, play};
 use crate::story::Move::{
     self, DeleteDeployment, DeleteMonitor, Edit as EditContent, LabelNamespace, LetSurge, NewPodsStayUnready, Request,
     RollOut, Scale, Start, Stop, Wait,
@@ -93,6 +93,14 @@ fn a_pod_is_handed_over_and_deleted_once_its_successor_is_available() {
     assert_eq!(surges(&[EDIT, Wait(30_000)]), "+1 x1 +2 x2");
     assert_eq!(surges(&[STUCK, EDIT, Wait(30_000)]), "+1", "without one, the old pods serve on");
     assert_eq!(surges(&[spec(Edit::Evict(true)), EDIT, Wait(30_000)]), "+1 x1 +2 x2");
+}
+
+#[test]
+fn an_operator_that_may_hand_over_no_pods_says_so_before_any_edit() {
+    for surges in [true, false] {
+        let Played { ledger, .. } = play(&Story { surges, ..surging(&[]) });
+        assert_eq!(ledger.books[0].writes.iter().any(|write| write.comes_to("Forbidden")), !surges);
+    }
 }
 
 #[test]

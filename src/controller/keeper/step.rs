@@ -35,10 +35,11 @@ impl Step<'_> {
         }
         let missing: Vec<SourceName> = self.memory.missing_discovered().into_iter().collect();
         let missing_keys = self.memory.missing_keys();
-        let Policy { selector, sources, surplus, unwatched, pods_are_polled, .. } = self.policy;
+        let Policy { selector, sources, surplus, unwatched, pods_are_polled, max_surge, .. } = self.policy;
         let situation = match surplus {
             _ if !missing.is_empty() && !self.memory.awaits_pods => Situation::SourceNotFound(&missing),
             Some(first) => Situation::TooManySources(first),
+            None if max_surge.is_some() && !self.context.shared.settings.surges => Situation::NoSurge,
             None if !unwatched.is_empty() => Situation::SecretsNotWatched(unwatched.len()),
             None => {
                 let (missing_keys, has_sources) = (missing_keys.as_deref(), !sources.is_empty());

@@ -170,6 +170,18 @@ fn every_situation_reads_as_kstatus_expects_it() {
 }
 
 #[test]
+fn a_request_that_waits_for_the_restart_under_way_is_said() {
+    let mut status = pending();
+    report(&Situation::QuietPeriod { seconds: 3 }, &mut status, 1, server(0));
+    let before = status.clone();
+    report_request(&mut status);
+    assert_eq!(status, before, "it is part of what is pending");
+    status.restart.iter_mut().for_each(|restart| restart.begun = Some(begun()));
+    report_request(&mut status);
+    assert!(status.conditions[1].message.ends_with("another restart is requested, and begins once this one is over"));
+}
+
+#[test]
 fn suspended_is_ready_unless_something_is_pending_and_says_what_a_lift_would_do() {
     let mut status = pending();
     assert_eq!(report(&Situation::Suspended { requested: false }, &mut status, 1, server(0)), None);
@@ -395,7 +407,7 @@ fn that_nothing_is_left_to_do_says_what_that_rests_on() {
     };
     let at = r#","baselinedAt":"2026-11-21T10:00:00Z""#;
     let recorded = "the content of ConfigMap/settings was recorded at 2026-11-21T10:00:00Z";
-    let assumed = "the selected pods are assumed to run with it: to be sure, run kubectl rollout restart";
+    let assumed = "the selected pods are assumed to run with it";
     says(&status(at), recorded);
     says(&status(&format!(r#"{at},"pods":4"#)), &format!("{recorded}; {assumed}"));
     let by = "restarted for the content of ConfigMap/settings by 2026-11-21T10:00:09Z";
@@ -452,7 +464,7 @@ fn a_missing_right_says_what_waits_for_it() {
     let right = Action::new("list", SECRETS).failed(Cause::Forbidden("no".to_owned()));
     assert_eq!(
         reported(&Situation::Forbidden(&right), &Status::default()).1[2],
-        "grant the operator the right to get, list and watch secrets (deploy/secrets has a Role, deploy/cluster-wide/secrets a ClusterRole); cannot list secrets: no"
+        "grant the operator the right to get, list and watch secrets (deploy/secrets has a Role, deploy/cluster-wide/secrets a ClusterRole, the chart secrets.enabled); cannot list secrets: no"
     );
 }
 

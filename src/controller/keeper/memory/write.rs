@@ -5,7 +5,7 @@ use crate::controller::keeper::context::Context;
 use crate::kube::Action;
 use crate::kube::error::{Cause, Error};
 use crate::monitor::CONFIG_MONITORS;
-use crate::monitor::report::{NOT_STORED, report};
+use crate::monitor::report::{NOT_STORED, report, report_request};
 use crate::monitor::situation::Situation;
 use crate::monitor::status::Status;
 
@@ -50,6 +50,9 @@ impl Memory {
             return Err(not_written(context, cause));
         };
         let notice = report(situation, &mut status, record.generation, context.client.server_now());
+        if record.request.as_ref().is_some_and(|request| !status.has_handled(request)) {
+            report_request(&mut status);
+        }
         let mut unstored = None;
         // An annotation that changes all the time costs one write for each look: edits during a look collapse.
         if status != record.status {
