@@ -14,11 +14,13 @@ use std::process::{ExitCode, Stdio};
 use std::sync::Arc;
 
 use configmonitor_operator::kube::client::Client;
+use configmonitor_operator::kube::error::{Cause, Error};
 use configmonitor_operator::kube::list::Selection;
 use configmonitor_operator::kube::transport::{KubectlProxy, Transport};
 use configmonitor_operator::kube::{PODS, Uid};
 use configmonitor_operator::monitor::pod::Pod;
 use reqwest::Url;
+use serde_json::Value;
 use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt, BufReader, Lines};
 use tokio::net::UnixStream;
@@ -55,10 +57,20 @@ pub(crate) struct Ambassador {
 
 impl Ambassador {
     /// Returns the operator's pod, if it runs in the namespace, and no other does.
-    pub(crate) async fn operator(&self) -> Result<Option<Uid>, Failure> {
+    pub(crate) async fn operator(&self, namespace: &Arc<str>) -> Result<Option<Uid>, Failure> {
         let its = Selection { labels: Some(OPERATORS.to_owned()), ..all(PODS) };
-        let its = self.client.within(&self.namespace).list(&its, None, |pod: Pod| pod.uid).await?.items;
+        let its = self.client.within(namespace).list(&its, None, |pod: Pod| pod.uid).await?.items;
         Ok(<[Uid; 1]>::try_from(its).ok().map(|[only]| only))
+    }
+
+    /// Returns whether an operator that serves the namespace hands pods over, as far as its pods may be seen.
+    pub(crate) async fn surges(&self) -> Result<bool, Failure> {
+        let its = Selection { labels: Some(OPERATORS.to_owned()), ..all(PODS) };
+        match self.client.list(&its, None, |pod: Value| surges(&pod, &self.namespace)).await {
+            Ok(pods) => Ok(pods.items.contains(&true)),
+            Err(Error { cause: Cause::Forbidden(_), .. }) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// Returns a client for the namespace, or for all of them.
@@ -107,7 +119,7 @@ impl Ambassador {
 
 /// Runs kubectl, and ends it once nobody holds the other end of standard output, which is a socket.
 pub(crate) async fn tied(words: Vec<OsString>) -> Result<ExitCode, Failure> {
-    let mut kubectl = Command::new("kubectl").args(words).kill_on_drop(true).spawn().map_err(not_found)?;
+    let mut kubectl = Command::new(program()).args(words).kill_on_drop(true).spawn().map_err(not_found)?;
     let mut socket = File::from(io::stdout().as_fd().try_clone_to_owned()?);
     let (sender, closed) = oneshot::channel();
     // A thread of its own, which nobody joins: kubectl may end first. Nothing can be read before the end.
@@ -120,13 +132,32 @@ pub(crate) async fn tied(words: Vec<OsString>) -> Result<ExitCode, Failure> {
 }
 
 pub(crate) fn kubectl(access: &Access) -> Command {
-    let mut command = Command::new("kubectl");
+    let mut command = Command::new(program());
     command.args(&access.kubectl);
     command
 }
 
+/// Returns the kubectl that has called this plugin, if it says so.
+fn program() -> OsString {
+    env::var_os("KUBECTL_PATH").unwrap_or_else(|| "kubectl".into())
+}
+
 fn not_found(error: io::Error) -> Failure {
     Failure::Failed(format!("cannot start kubectl: {error}"))
+}
+
+/// Returns whether this pod of an operator says that it serves the namespace, and hands pods over.
+fn surges(pod: &Value, namespace: &str) -> bool {
+    let containers = pod["spec"]["containers"].as_array().into_iter().flatten();
+    let variables = containers.filter_map(|container| container["env"].as_array()).flatten();
+    let has = |name: &str, is_meant: &dyn Fn(&str) -> bool| {
+        let mut values = variables.clone().filter(|variable| variable["name"] == name);
+        values.any(|variable| variable["value"].as_str().is_some_and(is_meant))
+    };
+    let is_true = |value: &str| value == "true";
+    let names_it = |value: &str| value.split([',', '|']).any(|name| name.trim() == namespace);
+    let serves = has("CONFIGMONITOR_ALL_NAMESPACES", &is_true) || has("res_namespace", &names_it);
+    has("CONFIGMONITOR_SURGE", &is_true) && (serves || pod["metadata"]["namespace"] == namespace)
 }
 
 /// Returns the namespace of the command line, of the kubeconfig, or of the pod.

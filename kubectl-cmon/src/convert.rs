@@ -1,169 +1,382 @@
 //! `convert`: a suspended ConfigMonitor for each workload that Reloader or wave restarts.
+//!
+//! Pods say themselves to what they refer, so `discover` stands for most annotations. Names are taken over, and the rest is said in
+//! notes. From Reloader's `pkg/common/common.go` at 655a2b38, and wave's README at b4e8d70c.
 
-mod reloader;
-
-pub(crate) use self::reloader::CHECKSUM;
-
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 
+use configmonitor_operator::kube::Resource;
 use configmonitor_operator::kube::client::Client;
-use configmonitor_operator::kube::error::{Cause, Error};
-use configmonitor_operator::kube::list::Selection;
-use configmonitor_operator::kube::objects::DEPLOYMENTS;
-use configmonitor_operator::kube::{CONFIG_MAPS, Resource};
+use configmonitor_operator::kube::error::Error;
 use configmonitor_operator::monitor::content::Kind;
 use configmonitor_operator::monitor::source::SourceName;
+use configmonitor_operator::monitor::spec::Policy;
+use serde_json::value::to_raw_value;
 use serde_json::{Value, json};
 
-use self::reloader::{Annotations, Settings, Workload};
 use crate::ambassador::Ambassador;
-use crate::create::{manifest, references, strategy};
-use crate::manifests;
-use crate::monitors::{Monitor, all, name_of};
+use crate::create::{NO_SURGE, manifest, references, strategy};
+use crate::documents::{self, Document};
+use crate::monitors::{Monitor, all};
 use crate::options::{Access, Convert, WORKLOADS};
 use crate::outcome::Failure;
 use crate::request::SUSPENDED_AT;
+use crate::restarters::{Annotations, annotations, is_made_by_its_owner, marks, mention, tool};
 use crate::text::{print, say_notes};
 
-/// The label and the key of the ConfigMap in which Reloader says its settings.
-const META_INFO: &str = "reloader.stakater.com/meta-info=reloader";
-const SETTINGS: &str = "reloaderOptions";
+const KINDS: [(Kind, &str); 2] = [(Kind::ConfigMap, "configmap"), (Kind::Secret, "secret")];
+/// As the schema allows.
+const MAX_SOURCES: usize = 16;
 const BATCH: [Resource; 2] = [
     Resource { api_version: "batch/v1", kind: "CronJob", plural: "cronjobs" },
     Resource { api_version: "batch/v1", kind: "Job", plural: "jobs" },
 ];
+const RENDER: &str = "render it first (helm template, kustomize build), and convert what comes of it";
+/// What becomes of other annotations, by parts of their keys.
+const NOTES: [(&str, &str); 5] = [
+    ("/search", "the ConfigMonitor discovers all that the pods refer to: exclude what does not count"),
+    ("/pause-period", "set quietPeriodSeconds, at most 3600"),
+    ("/paused-at", "what Reloader has paused, nobody else resumes: kubectl rollout resume"),
+    ("/rollout-strategy", "pods are deleted, whatever it says"),
+    ("secretproviderclass", "what the Secrets Store CSI driver mounts is no source"),
+];
 
 pub(crate) async fn run(access: &Access, ambassador: &Ambassador, convert: &Convert) -> Result<(), Failure> {
-    let (settings, is_guess) = match settings(ambassador).await {
-        Err(Error { cause: Cause::Forbidden(_), .. }) => (Ok(Settings::default()), true),
-        answer => (answer?, false),
+    let documents = match &convert.filename {
+        Some(file) => documents::read(file).await?,
+        None => listed(&ambassador.client.within(&ambassador.namespace)).await?,
     };
-    let settings = settings.map_err(|error| Failure::Failed(format!("Reloader's settings: {error}")))?;
-    let namespace = &*ambassador.namespace;
-    if settings.ignores(namespace) {
-        return Err(Failure::Failed(format!(
-            "Reloader ignores namespace {namespace:?}, so that there is nothing to convert"
-        )));
-    }
-    let client = ambassador.client.within(&ambassador.namespace);
-    let workloads = match &convert.filename {
-        Some(file) => manifests::as_written(access, namespace, file).await?,
-        None => listed(&client, WORKLOADS.iter().chain(&BATCH).copied(), false).await?,
-    };
-    let sources = [Kind::ConfigMap, Kind::Secret].map(Kind::resource);
-    let sources = listed(&client, sources.into_iter(), true).await?;
-    let mut names: BTreeSet<String> = Monitor::objects(&client).await?.items.iter().map(name_of).collect();
-    let existing: BTreeMap<SourceName, Annotations> = sources.iter().chain(&workloads).filter_map(source).collect();
-    let mut notes = settings.notes();
-    notes.extend(is_guess.then(|| "Reloader's settings may not be read: its defaults count".to_owned()));
-    for object in workloads {
-        let (kind, name) = (text(&object["kind"]), text(&object["metadata"]["name"]));
-        let is_of = |resource: &&Resource| resource.kind == kind;
-        let workload = WORKLOADS.iter().filter(|its| its.kind != "ReplicaSet").find(is_of);
-        let template = &object["spec"]["template"];
-        // What an owner has made has the annotations of the owner.
-        if !object["metadata"]["ownerReferences"].is_null() {
+    let surges = convert.surge || ambassador.surges().await?;
+    let mut monitors: BTreeMap<String, Vec<(String, Policy)>> = BTreeMap::new();
+    let (mut notes, mut leaves_out) = (Vec::new(), false);
+    for Document { place, object } in documents {
+        let text = |field: &Value| field.as_str().unwrap_or_default().to_owned();
+        let named = object.as_ref().ok().map(|object| (text(&object["kind"]), text(&object["metadata"]["name"])));
+        let (kind, name) = named.unwrap_or_default();
+        let about = if name.is_empty() { place } else { format!("{kind}/{name}") };
+        // What was listed says its namespace, too.
+        let own = object.as_ref().ok().and_then(|object| object["metadata"]["namespace"].as_str().map(str::to_owned));
+        let own = own.filter(|_| convert.filename.is_some()).or_else(|| access.namespace.clone());
+        let namespace = own.as_deref().unwrap_or(&ambassador.namespace);
+        let converted = object.and_then(|object| Conversion::of(&object, namespace, surges));
+        let Conversion { monitor, notes: more } = converted.unwrap_or_else(|why| Conversion::without(vec![why]));
+        notes.extend(more.into_iter().map(|note| format!("{about}: {note}")));
+        let Some(Converted { policy, fields, labels }) = monitor else { continue };
+        let known = match monitors.entry(namespace.to_owned()) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(unknown) => unknown.insert(existing(ambassador, namespace).await?),
+        };
+        if let Some((other, _)) = known.iter().find(|(_, policy)| policy.selector.matches(&labels)) {
+            notes.push(format!("{about}: ConfigMonitor/{other} selects its pods already"));
             continue;
         }
-        let Some(resource) = workload else {
-            let of_cron_job = &object["spec"]["jobTemplate"]["spec"]["template"];
-            let mut carriers = [&object, template, of_cron_job].into_iter().map(|carrier| &carrier["metadata"]);
-            if source(&object).is_none() && carriers.any(|metadata| settings.mean(&annotations(metadata))) {
-                let is_job = BATCH.iter().any(|resource| is_of(&resource));
-                let other = "its kind is not converted: write a ConfigMonitor that selects the labels of its pods";
-                notes.push(format!("{kind}/{name}: {}", if is_job { "pods of Jobs are not restarted" } else { other }));
-            }
-            continue;
-        };
-        let refers: BTreeSet<SourceName> = references(&template["spec"])?.into_iter().map(|(name, _)| name).collect();
-        let workload = Workload {
-            kind: resource.kind,
-            namespace,
-            annotations: annotations(&object["metadata"]),
-            template_annotations: annotations(&template["metadata"]),
-            is_paused: object["spec"]["paused"] == true,
-            refers,
-        };
-        let conversion = settings.convert(&workload, &existing);
-        notes.extend(conversion.notes.iter().map(|note| format!("{kind}/{name}: {note}")));
-        if conversion.is_empty() {
-            continue;
-        }
-        let selector = &object["spec"]["selector"];
-        let mut fields = conversion.fields();
-        fields.extend([
-            ("podSelector", selector["matchLabels"].clone()),
-            ("podSelectorExpressions", selector["matchExpressions"].clone()),
-        ]);
-        fields.extend(strategy(*resource, &object["spec"]));
-        fields.push(("suspend", json!(true)));
+        let is_taken = known.iter().any(|(known, _)| *known == name);
+        let of_monitor = if is_taken { format!("{name}-{}", kind.to_lowercase()) } else { name };
         // As if `kubectl cmon suspend` had done it, so that `resume --all` finds it.
-        let with_kind = format!("{name}-{}", kind.to_lowercase());
-        let of_monitor = if names.contains(&name) { with_kind } else { name.clone() };
-        if of_monitor != name {
-            notes.push(format!("{kind}/{name}: its ConfigMonitor is {of_monitor}, as there is another {name}"));
-        }
-        print(format_args!("---\n{}", manifest(&of_monitor, &[(SUSPENDED_AT, "before the move")], &fields)))?;
-        names.insert(of_monitor);
+        let annotations = [(SUSPENDED_AT, "before the move")];
+        print(format_args!("---\n{}", manifest(&of_monitor, own.as_deref(), &annotations, &fields)))?;
+        known.push((of_monitor, policy));
+        leaves_out |= !surges && kind == "Deployment";
+    }
+    if leaves_out {
+        notes.push(format!("maxSurge is {NO_SURGE}"));
     }
     say_notes(&notes);
     Ok(())
 }
 
-/// Reads Reloader's settings: from its ConfigMap, or else from its arguments; and whether it sends alerts.
-async fn settings(ambassador: &Ambassador) -> Result<serde_json::Result<Settings>, Error> {
-    let said = Selection { labels: Some(META_INFO.to_owned()), ..all(CONFIG_MAPS) };
-    let said = ambassador.client.list(&said, None, |object: Value| text(&object["data"][SETTINGS])).await?;
-    let of_reloader = |deployment: Value| {
-        let containers = deployment["spec"]["template"]["spec"]["containers"].as_array()?;
-        containers.iter().find(|its| text(&its["image"]).contains("stakater/reloader")).cloned()
-    };
-    let deployments = ambassador.client.list(&all(DEPLOYMENTS), None, of_reloader).await?;
-    let container = deployments.items.into_iter().flatten().next().unwrap_or_default();
-    let settings = match said.items.first() {
-        Some(said) => serde_json::from_str(said),
-        None => {
-            let arguments = container["args"].as_array().into_iter().flatten().map(text);
-            Settings::of_arguments(&arguments.collect::<Vec<_>>())
-        }
-    };
-    let mut env = container["env"].as_array().into_iter().flatten();
-    let alerts = env.any(|variable| variable["name"] == "ALERT_ON_RELOAD" && variable["value"] == "true");
-    Ok(settings.map(|mut settings| {
-        settings.alerts = alerts;
-        settings
-    }))
+async fn existing(ambassador: &Ambassador, namespace: &str) -> Result<Vec<(String, Policy)>, Failure> {
+    let monitors = Monitor::all(&ambassador.client.within(&namespace.into())).await?.into_iter();
+    Ok(monitors.filter_map(|monitor| Some((monitor.metadata.name.to_string(), monitor.policy.ok()?))).collect())
 }
 
-/// Lists the objects of these resources.
-async fn listed(
-    client: &Client,
-    resources: impl Iterator<Item = Resource>,
-    metadata_only: bool,
-) -> Result<Vec<Value>, Error> {
-    let mut objects = Vec::new();
-    for resource in resources {
+/// Lists what may have annotations.
+async fn listed(client: &Client) -> Result<Vec<Document>, Error> {
+    let mut documents = Vec::new();
+    for resource in WORKLOADS.into_iter().chain(BATCH) {
         // Objects of a list do not say their kind.
         let with_kind = |mut object: Value| {
             object["kind"] = resource.kind.into();
-            object
+            Document { place: resource.plural.to_owned(), object: Ok(object) }
         };
-        let all = Selection { metadata_only, ..all(resource) };
-        objects.extend(client.list(&all, None, with_kind).await?.items);
+        documents.extend(client.list(&all(resource), None, with_kind).await?.items);
     }
-    Ok(objects)
+    Ok(documents)
 }
 
-fn source(object: &Value) -> Option<(SourceName, Annotations)> {
-    let kind = [Kind::ConfigMap, Kind::Secret].into_iter().find(|kind| object["kind"] == kind.resource().kind)?;
-    let name = SourceName { kind, name: text(&object["metadata"]["name"]).into() };
-    Some((name, annotations(&object["metadata"])))
+/// What becomes of an object.
+#[derive(Debug, Default)]
+struct Conversion {
+    monitor: Option<Converted>,
+    /// What no ConfigMonitor does, or does otherwise.
+    notes: Vec<String>,
 }
 
-fn annotations(metadata: &Value) -> Annotations {
-    serde_json::from_value(metadata["annotations"].clone()).unwrap_or_default()
+/// A ConfigMonitor for a workload.
+#[derive(Debug)]
+struct Converted {
+    policy: Policy,
+    /// The fields of its spec.
+    fields: Vec<(&'static str, Value)>,
+    /// The labels of the pods.
+    labels: BTreeMap<String, String>,
 }
 
-fn text(value: &Value) -> String {
-    value.as_str().unwrap_or_default().to_owned()
+impl Conversion {
+    fn without(notes: Vec<String>) -> Self {
+        Self { monitor: None, notes }
+    }
+
+    /// # Errors
+    /// Why it cannot be converted.
+    fn of(object: &Value, namespace: &str, surges: bool) -> Result<Self, String> {
+        let kind = object["kind"].as_str().unwrap_or_default();
+        // A ConfigMap may hold any text, and what a source has as annotations is for `search`.
+        if KINDS.iter().any(|(source, _)| source.resource().kind == kind) || is_made_by_its_owner(object) {
+            return Ok(Self::default());
+        }
+        let Some(mention) = mention(object) else { return Ok(Self::default()) };
+        if BATCH.iter().any(|resource| resource.kind == kind) {
+            return Err("pods of Jobs are not restarted".to_owned());
+        }
+        let (spec, template) = (&object["spec"], &object["spec"]["template"]);
+        // The template's count only if the workload has none.
+        let carriers = [&object["metadata"], &template["metadata"]].map(annotations);
+        let found = carriers.into_iter().find(|its| its.keys().any(|key| tool(key).is_some()));
+        let Some(annotations) = found.filter(|_| template["spec"]["containers"].is_array()) else {
+            return Err(format!("it has {mention}, but is no workload as a whole: {RENDER}"));
+        };
+        let refers = references(&template["spec"]).map_err(|error| format!("its pod template: {error}"))?;
+        let refers: BTreeSet<SourceName> = refers.into_iter().map(|(name, _)| name).collect();
+        let mut notes: Vec<String> = annotations.keys().filter_map(|key| note(key)).collect();
+        let mut fields = sources(&annotations, &refers, namespace, &mut notes);
+        if fields.is_empty() {
+            return Ok(Self::without(notes));
+        }
+        let selector = &spec["selector"];
+        let labels = if kind == "ReplicationController" { selector } else { &selector["matchLabels"] };
+        fields.extend([
+            ("podSelector", labels.clone()),
+            ("podSelectorExpressions", selector["matchExpressions"].clone()),
+        ]);
+        fields.extend(strategy(kind, spec, surges));
+        fields.push(("suspend", json!(true)));
+        fields.retain(|(_, value)| !value.is_null());
+        let of_fields: BTreeMap<_, _> = fields.iter().cloned().collect();
+        let policy = Policy::of(to_raw_value(&of_fields).ok().as_deref());
+        let policy = policy.map_err(|why| format!("write its ConfigMonitor by hand: {why}"))?;
+        let marks = marks(template)
+            .into_iter()
+            .map(|key| format!("its pods restart, too, when the annotation {key} of the pod template changes"));
+        notes.extend(marks);
+        if spec["updateStrategy"]["type"] == "OnDelete" {
+            notes
+                .push("its strategy is OnDelete, by which no edit has replaced its pods: this deletes them".to_owned());
+        }
+        let labels = serde_json::from_value(template["metadata"]["labels"].clone()).unwrap_or_default();
+        Ok(Self { monitor: Some(Converted { policy, fields, labels }), notes })
+    }
+}
+
+fn note(key: &str) -> Option<String> {
+    tool(key)?;
+    let (_, what) = NOTES.iter().find(|(part, _)| key.contains(part))?;
+    Some(format!("{key}: {what}"))
+}
+
+/// Returns the fields of the spec that say which content counts.
+fn sources(
+    annotations: &Annotations,
+    refers: &BTreeSet<SourceName>,
+    namespace: &str,
+    notes: &mut Vec<String>,
+) -> Vec<(&'static str, Value)> {
+    let is_on = |key: String| {
+        annotations.get(&key).is_some_and(|value| ["1", "t", "T", "true", "TRUE", "True"].contains(&&**value))
+    };
+    let text = |key: String| annotations.get(&key).map_or("", String::as_str);
+    let (mut kinds, mut named, mut exclude) = (BTreeSet::new(), BTreeSet::new(), Vec::new());
+    for (kind, word) in KINDS {
+        let auto =
+            ["reloader.stakater.com/auto", "reloader.stakater.com/search", "wave.pusher.com/update-on-config-change"];
+        let is_auto =
+            auto.into_iter().any(|key| is_on(key.to_owned())) || is_on(format!("{word}.reloader.stakater.com/auto"));
+        let extra = text(format!("wave.pusher.com/extra-{word}s"));
+        let extra =
+            words(extra).map(|extra| extra.split_once('/').map_or((None, extra), |(of, name)| (Some(of), name)));
+        let (here, elsewhere): (Vec<_>, Vec<_>) = extra.partition(|(of, _)| of.is_none_or(|of| of == namespace));
+        notes.extend(
+            elsewhere
+                .iter()
+                .map(|(of, name)| format!("{name} is in the namespace {:?}, and is left out", of.unwrap_or_default())),
+        );
+        let list =
+            words(text(format!("{word}.reloader.stakater.com/reload"))).chain(here.iter().map(|(_, name)| *name));
+        let (names, patterns): (Vec<&str>, Vec<&str>) = list.partition(|word| is_name(word));
+        notes.extend(patterns.iter().map(|pattern| {
+            format!("{pattern:?} is a pattern: the ConfigMonitor discovers all that the pods refer to")
+        }));
+        if is_auto || !patterns.is_empty() {
+            kinds.insert(kind);
+        }
+        named.extend(names.into_iter().map(|name| SourceName { kind, name: name.into() }));
+        let excluded =
+            words(text(format!("{word}s.exclude.reloader.stakater.com/reload"))).filter(|word| is_name(word));
+        exclude.extend(excluded.map(|name| json!({"kind": kind, "name": name})));
+    }
+    if named.len() > MAX_SOURCES {
+        notes.push(format!(
+            "it names {} objects, more than {MAX_SOURCES}: the ConfigMonitor discovers those to which the pods refer",
+            named.len()
+        ));
+        kinds.extend(named.iter().map(|name| name.kind));
+        named.clear();
+    }
+    named.retain(|name| !(kinds.contains(&name.kind) && refers.contains(name)));
+    notes.extend(
+        named
+            .iter()
+            .filter(|name| !refers.contains(name))
+            .map(|name| format!("its pods do not refer to {name}: see that it exists")),
+    );
+    // A name of an object that does not exist restarts nothing there, and holds up nothing here.
+    let entry = |SourceName { kind, name }: &SourceName| {
+        let field = if *kind == Kind::Secret { "secret" } else { "configMap" };
+        json!({field: {"name": name, "optional": true}})
+    };
+    let mut fields: Vec<(&str, Value)> = Vec::new();
+    if !named.is_empty() {
+        fields.push(("sources", named.iter().map(entry).collect()));
+    }
+    if !kinds.is_empty() {
+        let mut discover = json!({"kinds": kinds});
+        if !exclude.is_empty() {
+            discover["exclude"] = exclude.into();
+        }
+        fields.push(("discover", discover));
+    }
+    fields
+}
+
+fn words(list: &str) -> impl Iterator<Item = &str> {
+    list.split(',').map(str::trim).filter(|word| !word.is_empty())
+}
+
+/// Returns whether this is a name, and no pattern.
+fn is_name(word: &str) -> bool {
+    word.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '-' | '.'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const AUTO: &str = "reloader.stakater.com/auto";
+    const NAMED: &str = "configmap.reloader.stakater.com/reload";
+    const WAVE: &str = "wave.pusher.com/update-on-config-change";
+
+    /// A Deployment that refers to the ConfigMap `app` and the Secret `token`.
+    fn deployment(annotations: &Value) -> Value {
+        json!({
+            "kind": "Deployment",
+            "metadata": {"name": "shop", "namespace": "ns", "annotations": annotations},
+            "spec": {
+                "selector": {"matchLabels": {"app": "shop"}},
+                "template": {"metadata": {"labels": {"app": "shop"}}, "spec": {
+                    "containers": [{"envFrom": [{"configMapRef": {"name": "app"}}, {"secretRef": {"name": "token"}}], "env": null}],
+                }},
+            },
+        })
+    }
+
+    fn converted(annotations: &Value) -> Conversion {
+        Conversion::of(&deployment(annotations), "ns", false).unwrap()
+    }
+
+    /// Returns a field of the spec, and the number of notes.
+    fn field(annotations: &Value, name: &str) -> (Value, usize) {
+        let Conversion { monitor, notes } = converted(annotations);
+        let fields = monitor.map_or_else(Vec::new, |monitor| monitor.fields);
+        (fields.into_iter().find(|(field, _)| *field == name).map(|(_, value)| value).unwrap_or_default(), notes.len())
+    }
+
+    #[test]
+    fn what_is_automatic_is_discovered_and_names_are_taken_over() {
+        let both = json!({"kinds": ["ConfigMap", "Secret"]});
+        for annotation in [AUTO, WAVE, "reloader.stakater.com/search"] {
+            assert_eq!(field(&json!({annotation: "true"}), "discover").0, both, "{annotation}");
+        }
+        assert_eq!(
+            field(&json!({"secret.reloader.stakater.com/auto": "true"}), "discover").0,
+            json!({"kinds": ["Secret"]})
+        );
+        let excluding = json!({AUTO: "true", "secrets.exclude.reloader.stakater.com/reload": "token"});
+        assert_eq!(field(&excluding, "discover").0["exclude"], json!([{"kind": "Secret", "name": "token"}]));
+        let entry = |name: &str| json!({"configMap": {"name": name, "optional": true}});
+        assert_eq!(field(&json!({NAMED: "app"}), "sources"), (json!([entry("app")]), 0));
+        assert_eq!(
+            field(&json!({NAMED: "app, gone"}), "sources"),
+            (json!([entry("app"), entry("gone")]), 1),
+            "it may not exist"
+        );
+        assert_eq!(field(&json!({NAMED: "app-.*"}), "discover"), (json!({"kinds": ["ConfigMap"]}), 1));
+        let extra = json!({WAVE: "true", "wave.pusher.com/extra-configmaps": "ns/more,own,else/where,app"});
+        assert_eq!(field(&extra, "sources"), (json!([entry("more"), entry("own")]), 3));
+        let many: Vec<String> = (0..17).map(|number| format!("c{number}")).collect();
+        assert_eq!(field(&json!({NAMED: many.join(",")}), "discover"), (json!({"kinds": ["ConfigMap"]}), 1));
+    }
+
+    #[test]
+    fn what_restarts_nothing_becomes_no_config_monitor_and_what_is_left_out_is_said() {
+        let said = |annotations: &Value| {
+            let Conversion { monitor, notes } = converted(annotations);
+            (monitor.is_some(), notes.len())
+        };
+        assert_eq!(said(&json!({})), (false, 0));
+        assert_eq!(said(&json!({AUTO: "false"})), (false, 0));
+        assert_eq!(said(&json!({"deployment.reloader.stakater.com/pause-period": "5m"})), (false, 1));
+        assert_eq!(said(&json!({"secretproviderclass.reloader.stakater.com/auto": "true"})), (false, 1));
+        assert_eq!(said(&json!({AUTO: "true", "deployment.reloader.stakater.com/pause-period": "5m"})), (true, 1));
+        let mut marked = deployment(&json!({AUTO: "true"}));
+        marked["spec"]["template"]["metadata"]["annotations"] = json!({"checksum/config": "5e1f"});
+        marked["spec"]["updateStrategy"] = json!({"type": "OnDelete"});
+        assert_eq!(Conversion::of(&marked, "ns", false).unwrap().notes.len(), 2);
+    }
+
+    #[test]
+    fn what_is_no_workload_as_a_whole_is_named_with_what_to_do() {
+        let why = |change: &dyn Fn(&mut Value)| {
+            let mut object = deployment(&json!({AUTO: "true"}));
+            change(&mut object);
+            Conversion::of(&object, "ns", false).map(|conversion| conversion.monitor.is_some())
+        };
+        assert_eq!(why(&|_| {}), Ok(true));
+        assert!(why(&|patch| patch["spec"] = Value::Null).unwrap_err().contains("helm template"));
+        assert!(why(&|patch| patch["spec"]["template"] = Value::Null).unwrap_err().contains("helm template"));
+        let release = json!({"kind": "HelmRelease", "spec": {"values": {"podAnnotations": {AUTO: "true"}}}});
+        assert!(why(&|object| *object = release.clone()).unwrap_err().contains("spec.values.podAnnotations"));
+        assert!(
+            why(&|pods| pods["spec"]["template"]["spec"]["containers"] = json!([{"env": 1}]))
+                .unwrap_err()
+                .contains("pod template")
+        );
+        assert!(
+            why(&|all| all["spec"]["selector"] = json!({"matchExpressions": []})).unwrap_err().contains("podSelector")
+        );
+        assert!(why(&|job| job["kind"] = "CronJob".into()).unwrap_err().contains("Jobs"));
+        let owned_by = |kind: &'static str| {
+            move |object: &mut Value| object["metadata"]["ownerReferences"] = json!([{"kind": kind}])
+        };
+        assert_eq!((why(&owned_by("Deployment")), why(&owned_by("Keycloak"))), (Ok(false), Ok(true)));
+    }
+
+    #[test]
+    fn annotations_of_the_template_count_if_the_workload_has_none() {
+        let mut object = deployment(&json!({}));
+        object["spec"]["template"]["metadata"]["annotations"] = json!({AUTO: "true"});
+        assert!(Conversion::of(&object, "ns", false).unwrap().monitor.is_some());
+        object["metadata"]["annotations"] = json!({AUTO: "false"});
+        assert!(Conversion::of(&object, "ns", false).unwrap().monitor.is_none());
+    }
 }

@@ -1,27 +1,23 @@
 //! `coverage`: what no ConfigMonitor watches, and what more than one controller restarts.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
+use configmonitor_operator::kube::{PODS, Resource};
 use configmonitor_operator::monitor::source::SourceName;
 use serde_json::{Value, json};
 
 use crate::ambassador::Ambassador;
-use crate::convert::CHECKSUM;
 use crate::create::references;
 use crate::monitors::{Monitor, all, name_of};
 use crate::options::{Format, Search, WORKLOADS};
 use crate::outcome::Failure;
+use crate::restarters::{is_made_by_its_owner, others};
 use crate::text::{Node, count, pretty_json, print};
 
-/// The beginnings of annotations by which other tools restart pods when content changes.
-const OTHERS: [(&str, &str); 4] = [
-    ("reloader.stakater.com/", "Reloader"),
-    ("configmap.reloader.stakater.com/", "Reloader"),
-    ("secret.reloader.stakater.com/", "Reloader"),
-    ("wave.pusher.com/", "wave"),
-];
-/// The ends of annotations that these tools write in pod templates.
-const WRITTEN: [&str; 2] = ["/last-reloaded-from", "/config-hash"];
+const REPLICATION_CONTROLLERS: Resource =
+    Resource { api_version: "v1", kind: "ReplicationController", plural: "replicationcontrollers" };
+/// The API groups whose objects are listed, or whose pods run to completion.
+const LISTED: [&str; 3] = ["apps/v1", "batch/v1", "v1"];
 
 /// A workload with what its pods refer to.
 struct Workload {
@@ -29,7 +25,7 @@ struct Workload {
     labels: BTreeMap<String, String>,
     sources: Vec<SourceName>,
     /// What else restarts it.
-    others: BTreeSet<String>,
+    others: Vec<String>,
 }
 
 /// An object, and what was found.
@@ -41,13 +37,21 @@ struct About {
 pub(crate) async fn run(ambassador: &Ambassador, search: &Search) -> Result<(), Failure> {
     let client = ambassador.client_for(search.all_namespaces);
     let mut namespaces: BTreeMap<String, (Vec<Workload>, Vec<Monitor>)> = BTreeMap::new();
-    for resource in WORKLOADS {
+    for resource in WORKLOADS.into_iter().chain([REPLICATION_CONTROLLERS]) {
         let listed = client.list(&all(resource), None, |object: Value| object).await?;
-        // What a Deployment owns is the Deployment's.
-        let own = listed.items.iter().filter(|object| object["metadata"]["ownerReferences"].is_null());
-        for object in own {
-            let namespace = object["metadata"]["namespace"].as_str().unwrap_or_default().to_owned();
-            namespaces.entry(namespace).or_default().0.push(Workload::of(resource.kind, object)?);
+        for object in listed.items.iter().filter(|object| !is_made_by_its_owner(object)) {
+            let name = format!("{}/{}", resource.kind, name_of(object));
+            namespaces.entry(namespace_of(object)).or_default().0.push(Workload::of(name, object)?);
+        }
+    }
+    // The controller of a custom resource may create pods by itself. One of them stands for all.
+    for pod in client.list(&all(PODS), None, |pod: Value| pod).await?.items {
+        let mut owners = pod["metadata"]["ownerReferences"].as_array().into_iter().flatten();
+        let Some(owner) = owners.find(|owner| owner["controller"] == true) else { continue };
+        let name = format!("{}/{}", text(&owner["kind"]), text(&owner["name"]));
+        let its = &mut namespaces.entry(namespace_of(&pod)).or_default().0;
+        if !LISTED.contains(&text(&owner["apiVersion"])) && its.iter().all(|workload| workload.name != name) {
+            its.push(Workload::of(name, &json!({"spec": {"template": pod}}))?);
         }
     }
     for monitor in Monitor::all(&client).await? {
@@ -78,27 +82,20 @@ pub(crate) async fn run(ambassador: &Ambassador, search: &Search) -> Result<(), 
 }
 
 impl Workload {
-    fn of(kind: &str, object: &Value) -> Result<Self, Failure> {
+    fn of(name: String, object: &Value) -> Result<Self, Failure> {
         let template = &object["spec"]["template"];
         let labels = serde_json::from_value(template["metadata"]["labels"].clone()).unwrap_or_default();
         let sources = references(&template["spec"])?.into_iter().map(|(name, _)| name).collect();
-        // What is off counts for nothing, and neither does what the tools write themselves.
-        let keys = |metadata: &Value| {
-            let annotations = metadata["annotations"].as_object().into_iter().flatten();
-            let on =
-                annotations.filter(|(key, value)| *value != "false" && !WRITTEN.iter().any(|end| key.ends_with(end)));
-            on.map(|(key, _)| key.clone()).collect::<Vec<_>>()
-        };
-        let (own, of_template) = (keys(&object["metadata"]), keys(&template["metadata"]));
-        let by_tool = own.iter().chain(&of_template).filter_map(|key| {
-            let (_, tool) = OTHERS.iter().find(|(beginning, _)| key.starts_with(beginning))?;
-            Some(format!("{tool}, by the annotation {key}"))
-        });
-        let by_chart = of_template.iter().filter(|key| key.starts_with(CHECKSUM));
-        let by_chart = by_chart.map(|key| format!("its chart, by the annotation {key} of the pod template"));
-        let others = by_tool.chain(by_chart).collect();
-        Ok(Self { name: format!("{kind}/{}", name_of(object)), labels, sources, others })
+        Ok(Self { name, labels, sources, others: others(object) })
     }
+}
+
+fn text(value: &Value) -> &str {
+    value.as_str().unwrap_or_default()
+}
+
+fn namespace_of(object: &Value) -> String {
+    text(&object["metadata"]["namespace"]).to_owned()
 }
 
 fn findings(workloads: &[Workload], monitors: &[Monitor]) -> Vec<About> {

@@ -3,16 +3,21 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
-use configmonitor_operator::kube::Resource;
-use configmonitor_operator::kube::client::Client;
 use configmonitor_operator::kube::references::{References, Referred};
 use configmonitor_operator::monitor::content::Kind;
 use configmonitor_operator::monitor::source::SourceName;
-use serde_json::{Value, json};
+use configmonitor_operator::options::DISCOVER_EXCLUDE;
+use serde_json::{Map, Value, json};
 
-use crate::options::{Create, Workload};
+use crate::ambassador::Ambassador;
+use crate::options::{Access, Create, Workload};
 use crate::outcome::Failure;
 use crate::text::{compact_json, print, say_notes};
+
+pub(crate) const NO_SURGE: &str = "left out, as no operator is seen that hands pods over: --surge adds it";
+
+/// The fields of a spec.
+pub(crate) type Fields = Vec<(&'static str, Value)>;
 
 /// What is read of an object, over all of a pod's references to it.
 pub(crate) struct Read {
@@ -21,29 +26,36 @@ pub(crate) struct Read {
     keys: Option<BTreeSet<String>>,
 }
 
-pub(crate) async fn run(client: &Client, create: &Create) -> Result<(), Failure> {
+pub(crate) async fn run(access: &Access, ambassador: &Ambassador, create: &Create) -> Result<(), Failure> {
+    let namespace = access.namespace.as_deref();
     let monitor = match (&create.workload, &create.release) {
         (Some(workload), _) => {
+            let client = ambassador.client.within(&ambassador.namespace);
             let object: Value = client.get(workload.resource, &workload.name).await?.value;
-            let (monitor, notes) = of_workload(workload, &object, create.secrets)?;
+            let surges = create.surge || ambassador.surges().await?;
+            let (fields, notes) = of_workload(workload, &object, create.secrets, surges)?;
             say_notes(&notes);
-            monitor
+            manifest(&workload.name, namespace, &[], &fields)
         }
-        (None, Some((key, value))) => of_release(key, value, create.secrets),
+        (None, Some((key, value))) => manifest(value, namespace, &[], &of_release(key, value, create.secrets)),
         (None, None) => return Err(Failure::failed("name a workload, or a --release")),
     };
     print(monitor)
 }
 
 /// Sources are read from the pods, so the strategy is the default: of all StatefulSets one pod at a time.
-fn of_release(key: &str, value: &str, secrets: bool) -> String {
+fn of_release(key: &str, value: &str, secrets: bool) -> Fields {
     let kinds = if secrets { json!({"kinds": ["ConfigMap", "Secret"]}) } else { json!({}) };
-    let selector = json!({key: value});
-    manifest(value, &[], &[("discover", kinds), ("podSelector", selector)])
+    vec![("discover", kinds), ("podSelector", json!({key: value}))]
 }
 
-/// Returns the manifest, and notes for its reader.
-fn of_workload(workload: &Workload, object: &Value, secrets: bool) -> Result<(String, Vec<String>), Failure> {
+/// Returns the fields of the spec, and notes for its reader.
+fn of_workload(
+    workload: &Workload,
+    object: &Value,
+    secrets: bool,
+    surges: bool,
+) -> Result<(Fields, Vec<String>), Failure> {
     let (sources, confidential): (Vec<_>, Vec<_>) = references(&object["spec"]["template"]["spec"])?
         .into_iter()
         .partition(|(name, _)| secrets || name.kind == Kind::ConfigMap);
@@ -70,22 +82,25 @@ fn of_workload(workload: &Workload, object: &Value, secrets: bool) -> Result<(St
         ("podSelector", selector["matchLabels"].clone()),
         ("podSelectorExpressions", selector["matchExpressions"].clone()),
     ];
-    fields.extend(strategy(workload.resource, &object["spec"]));
+    fields.extend(strategy(workload.resource.kind, &object["spec"], surges));
     let mut notes = Vec::new();
-    if fields.iter().any(|(field, _)| *field == "maxSurge") {
-        notes.push("maxSurge needs an operator with the rights of deploy/surge".to_owned());
+    if !surges && strategy(workload.resource.kind, &object["spec"], true).iter().any(|(field, _)| *field == "maxSurge")
+    {
+        notes.push(format!("its maxSurge is {NO_SURGE}"));
     }
     if !confidential.is_empty() {
         let names: Vec<&str> = confidential.iter().map(|(name, _)| &*name.name).collect();
         notes.push(format!("it also refers to Secrets, which --secrets adds: {}", names.join(", ")));
     }
-    Ok((manifest(&workload.name, &[], &fields), notes))
+    Ok((fields, notes))
 }
 
+/// Returns to what a pod refers by its own spec, but for what platforms add.
 pub(crate) fn references(pod: &Value) -> Result<Vec<(SourceName, Read)>, Failure> {
-    let references: References = serde_json::from_value(pod.clone()).map_err(Failure::failed)?;
+    let references: References = serde_json::from_value(without_nulls(pod)).map_err(Failure::failed)?;
     let mut read: BTreeMap<SourceName, Read> = BTreeMap::new();
-    for Referred { resource, name, is_optional, keys } in references.iter() {
+    let is_own = |referred: &Referred<'_>| !DISCOVER_EXCLUDE.split(',').any(|name| name == referred.name);
+    for Referred { resource, name, is_optional, keys } in references.iter().filter(is_own) {
         let kind = if resource == Kind::Secret.resource() { Kind::Secret } else { Kind::ConfigMap };
         let keys = keys.map(|keys| keys.into_iter().map(ToOwned::to_owned).collect::<BTreeSet<_>>());
         let source = SourceName { kind, name: name.into() };
@@ -103,11 +118,23 @@ pub(crate) fn references(pod: &Value) -> Result<Vec<(SourceName, Read)>, Failure
     Ok(read.into_iter().collect())
 }
 
-/// Returns how the workload itself would replace its pods.
-pub(crate) fn strategy(resource: Resource, spec: &Value) -> Vec<(&'static str, Value)> {
+/// In a manifest a list may be null, as if it were absent.
+fn without_nulls(value: &Value) -> Value {
+    match value {
+        Value::Array(items) => items.iter().map(without_nulls).collect(),
+        Value::Object(fields) => {
+            let kept = fields.iter().filter(|(_, value)| !value.is_null());
+            kept.map(|(key, value)| (key.clone(), without_nulls(value))).collect::<Map<_, _>>().into()
+        }
+        value => value.clone(),
+    }
+}
+
+/// Returns how the workload itself would replace its pods. `surges`: whether pods may be handed over.
+pub(crate) fn strategy(kind: &str, spec: &Value, surges: bool) -> Fields {
     let is_some = |count: &&Value| !count.is_null() && **count != json!(0) && **count != json!("0%");
     let field = |name: &'static str, count: &Value| Some(count).filter(is_some).map(|count| (name, count.clone()));
-    match resource.kind {
+    match kind {
         "Deployment" if spec["strategy"]["type"] == "Recreate" => vec![("maxUnavailable", json!("100%"))],
         "Deployment" => {
             // A manifest may leave the defaults to the API server.
@@ -115,7 +142,7 @@ pub(crate) fn strategy(resource: Resource, spec: &Value) -> Vec<(&'static str, V
             let of = |name: &str| Some(&rolling[name]).filter(|count| !count.is_null()).unwrap_or(&default);
             let fields = [
                 field("maxUnavailable", of("maxUnavailable")),
-                field("maxSurge", of("maxSurge")),
+                field("maxSurge", of("maxSurge")).filter(|_| surges),
                 field("minReadySeconds", &spec["minReadySeconds"]),
             ];
             fields.into_iter().flatten().collect()
@@ -130,9 +157,15 @@ pub(crate) fn strategy(resource: Resource, spec: &Value) -> Vec<(&'static str, V
 
 /// Writes a ConfigMonitor with these annotations, and these fields in its spec. All that comes from an object is a value in
 /// JSON, which is YAML, too: nobody but this function begins a line.
-pub(crate) fn manifest(name: &str, annotations: &[(&str, &str)], fields: &[(&str, Value)]) -> String {
+pub(crate) fn manifest(
+    name: &str,
+    namespace: Option<&str>,
+    annotations: &[(&str, &str)],
+    fields: &[(&str, Value)],
+) -> String {
     let mut text = "apiVersion: magalix.com/v1\nkind: ConfigMonitor\n".to_owned();
     let _ = writeln!(text, "metadata:\n  name: {}", compact_json(&json!(name)));
+    let _ = namespace.map(|namespace| writeln!(text, "  namespace: {}", compact_json(&json!(namespace))));
     for (number, (key, value)) in annotations.iter().enumerate() {
         let _ = writeln!(
             text,
@@ -165,24 +198,21 @@ mod tests {
 
     use crate::text::{in_one_line, printable};
 
-    const fn of(kind: &'static str) -> Resource {
-        Resource { api_version: "apps/v1", kind, plural: "" }
-    }
-
     #[test]
     fn a_strategy_is_that_of_the_workload() {
         let rolling = |unavailable: Value, surge: Value| json!({"strategy": {"rollingUpdate": {"maxUnavailable": unavailable, "maxSurge": surge}}, "minReadySeconds": 5});
-        let deployment = strategy(of("Deployment"), &rolling(json!(0), json!("25%")));
+        let deployment = strategy("Deployment", &rolling(json!(0), json!("25%")), true);
         assert_eq!(deployment, [("maxSurge", json!("25%")), ("minReadySeconds", json!(5))]);
-        let deployment = strategy(of("Deployment"), &rolling(json!(2), json!(0)));
+        let deployment = strategy("Deployment", &rolling(json!(2), json!(0)), true);
         assert_eq!(deployment, [("maxUnavailable", json!(2)), ("minReadySeconds", json!(5))]);
         let default = [("maxUnavailable", json!("25%")), ("maxSurge", json!("25%"))];
-        assert_eq!(strategy(of("Deployment"), &json!({})), default);
+        assert_eq!(strategy("Deployment", &json!({}), true), default);
+        assert_eq!(strategy("Deployment", &json!({}), false), default[..1]);
         let recreate = json!({"strategy": {"type": "Recreate"}});
-        assert_eq!(strategy(of("Deployment"), &recreate), [("maxUnavailable", json!("100%"))]);
-        assert_eq!(strategy(of("StatefulSet"), &json!({})), [("maxUnavailable", json!(1))]);
+        assert_eq!(strategy("Deployment", &recreate, true), [("maxUnavailable", json!("100%"))]);
+        assert_eq!(strategy("StatefulSet", &json!({}), true), [("maxUnavailable", json!(1))]);
         let daemon_set = json!({"updateStrategy": {"rollingUpdate": {"maxUnavailable": "10%"}}});
-        assert_eq!(strategy(of("DaemonSet"), &daemon_set), [("maxUnavailable", json!("10%"))]);
+        assert_eq!(strategy("DaemonSet", &daemon_set, true), [("maxUnavailable", json!("10%"))]);
     }
 
     /// Pieces of names that whoever creates a workload may have chosen: the API server takes most strings in a pod.
@@ -227,10 +257,11 @@ mod tests {
                     "volumes": [{"secret": {"secretName": secret}}],
                 }},
             }});
-            let (text, notes) = of_workload(&workload, &object, secrets).unwrap();
+            let (fields, notes) = of_workload(&workload, &object, secrets, true).unwrap();
+            let text = manifest(&value, Some(&label), &[], &fields);
             let mut sources = vec![json!({"configMap": {"name": map, "keys": [key]}})];
             sources.extend(secrets.then(|| json!({"secret": {"name": secret}})));
-            let meant = json!({"apiVersion": "magalix.com/v1", "kind": "ConfigMonitor", "metadata": {"name": value}, "spec": {
+            let meant = json!({"apiVersion": "magalix.com/v1", "kind": "ConfigMonitor", "metadata": {"name": value, "namespace": label}, "spec": {
                 "sources": sources,
                 "podSelector": {&label: value},
                 "podSelectorExpressions": [{"key": label, "operator": "In", "values": [value]}],

@@ -1,22 +1,29 @@
 //! `doctor`: what keeps ConfigMonitors from doing their work, each with the next step.
 
+use std::collections::BTreeMap;
 use std::process::Stdio;
 use std::str::FromStr;
 use std::time::Duration;
 
+use configmonitor_operator::kube::client::Client;
 use configmonitor_operator::kube::error::{Cause, Error};
 use configmonitor_operator::kube::list::Selection;
+use configmonitor_operator::kube::objects::DEPLOYMENTS;
 use configmonitor_operator::kube::{LEASES, PODS, Resource, ServerTime};
 use configmonitor_operator::monitor::reason::Reason;
+use configmonitor_operator::monitor::status::Status;
 use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt;
+use tokio::time::sleep;
 
 use crate::ambassador::{Ambassador, OPERATORS, kubectl};
 use crate::conditions::{message, reason};
-use crate::monitors::{Monitor, all};
+use crate::monitors::{Monitor, all, name_of};
 use crate::options::{Access, Format, Search};
 use crate::outcome::Failure;
+use crate::surroundings::Surroundings;
 use crate::text::{compact_json, count, in_one_line, print};
+use crate::verdict::unread as unread_source;
 
 const CRD: &str = include_str!("../../crd.yml");
 const CRDS: Resource = Resource {
@@ -34,6 +41,8 @@ const OPERATOR: &str = "configmonitor-operator";
 /// A leader renews its Lease every two seconds. Its clock may be another one than the API server's.
 const EXPIRED_AFTER: Duration = Duration::from_secs(60);
 
+/// How long the operator may take to read an edit.
+const A_READING: Duration = Duration::from_secs(2);
 /// Ten restarts within this time are a loop, which may be too slow for the operator's guard.
 const A_LOOP: Duration = Duration::from_secs(45 * 60);
 
@@ -149,8 +158,17 @@ async fn operator(ambassador: &Ambassador) -> Result<Vec<Finding>, Failure> {
         Err(unknown) => return Ok(vec![unknown]),
     };
     if pods.items.is_empty() {
-        let next = State::Wrong("install it, or look for it in another cluster".to_owned());
-        return Ok(vec![Finding::new("operator", next, format!("does not run: no pod has the label {OPERATORS}"))]);
+        let its = Selection { labels: Some(OPERATORS.to_owned()), ..all(DEPLOYMENTS) };
+        let deployments = ambassador.client.list(&its, None, |deployment: Value| deployment).await;
+        let off =
+            deployments.map(|found| found.items.into_iter().find(|deployment| deployment["spec"]["replicas"] == 0));
+        let Ok(Some(off)) = off else {
+            let next = State::Wrong("install it, or look for it in another cluster".to_owned());
+            return Ok(vec![Finding::new("operator", next, format!("does not run: no pod has the label {OPERATORS}"))]);
+        };
+        let (name, namespace) = (name_of(&off), off["metadata"]["namespace"].as_str().unwrap_or_default());
+        let next = State::Wrong(format!("kubectl scale deployment {name} -n {namespace} --replicas=1"));
+        return Ok(vec![Finding::new(format!("Deployment/{name}"), next, "is scaled to 0").within(namespace)]);
     }
     let mut findings = Vec::new();
     let mut namespaces = Vec::new();
@@ -216,31 +234,41 @@ async fn monitors(ambassador: &Ambassador, all_namespaces: bool) -> Result<Vec<F
             Err(unknown) => return Ok(vec![unknown]),
         },
     };
-    let mut findings = Vec::new();
+    let mut namespaces: BTreeMap<String, Vec<Monitor>> = BTreeMap::new();
     for object in &objects.items {
         let monitor = Monitor::of(object)?;
-        let (namespace, name) = (&monitor.metadata.namespace, format!("ConfigMonitor/{}", monitor.metadata.name));
-        let is_read = monitor.is_read();
-        let (state, what) = match monitor.status.filter(|_| is_read) {
-            Some(status) => {
-                if status.ten_restarts_since().is_some_and(|since| objects.at.since(since) < A_LOOP) {
-                    let next = "find out who writes the source; if such restarts are intended, set minIntervalSeconds";
-                    let busy = Finding::new(&*name, State::Wrong(next.to_owned()), "ten restarts within 45 minutes");
-                    findings.push(busy.within(namespace));
-                }
-                let state = match Reason::from_str(reason(&status)) {
-                    Ok(reason) if reason.needs_attention() => State::Wrong(next_step(reason).to_owned()),
-                    Ok(reason) if reason.is_delay_by_author() && status.restart.is_some() => State::Held,
-                    _ => State::Fine,
-                };
-                (state, format!("{}: {}", reason(&status), message(&status)))
-            }
-            None => {
-                let next = format!("let an operator serve the namespace {namespace:?}");
-                (State::Wrong(next), "no operator has read its newest spec".to_owned())
+        namespaces.entry(monitor.metadata.namespace.clone()).or_default().push(monitor);
+    }
+    let mut findings = Vec::new();
+    for (namespace, monitors) in &namespaces {
+        let client = ambassador.client.within(&namespace.as_str().into());
+        let around = match or_unknown(Surroundings::read(&client).await, "pods and their owners")? {
+            Ok(around) => around,
+            Err(unknown) => {
+                findings.push(unknown.within(namespace));
+                Surroundings::default()
             }
         };
-        findings.push(Finding::new(name, state, what).within(namespace));
+        for monitor in monitors {
+            let name = format!("ConfigMonitor/{}", monitor.metadata.name);
+            let mut wrong: Vec<(String, &str)> = around.wrong(monitor, monitors);
+            wrong.extend(unread(&client, monitor).await?);
+            if monitor
+                .status
+                .as_ref()
+                .and_then(Status::ten_restarts_since)
+                .is_some_and(|since| objects.at.since(since) < A_LOOP)
+            {
+                let next = "find out who writes the source; if such restarts are intended, set minIntervalSeconds";
+                wrong.push(("ten restarts within 45 minutes".to_owned(), next));
+            }
+            let (state, what) = said(monitor);
+            if wrong.is_empty() || !matches!(state, State::Fine) {
+                findings.push(Finding::new(&*name, state, what).within(namespace));
+            }
+            let wrong = wrong.into_iter().map(|(what, next)| Finding::new(&*name, State::Wrong(next.to_owned()), what));
+            findings.extend(wrong.map(|finding| finding.within(namespace)));
+        }
     }
     if findings.is_empty() {
         let nowhere = match all_namespaces {
@@ -252,10 +280,45 @@ async fn monitors(ambassador: &Ambassador, all_namespaces: bool) -> Result<Vec<F
     Ok(findings)
 }
 
+/// Returns what the status says.
+fn said(monitor: &Monitor) -> (State, String) {
+    let Some(status) = monitor.status.as_ref().filter(|_| monitor.is_read()) else {
+        let next = format!("let an operator serve the namespace {:?}", monitor.metadata.namespace);
+        return (State::Wrong(next), "no operator has read its newest spec".to_owned());
+    };
+    let state = match Reason::from_str(reason(status)) {
+        Ok(reason) if reason.needs_attention() => State::Wrong(next_step(reason).to_owned()),
+        Ok(reason) if reason.is_delay_by_author() && status.restart.is_some() => State::Held,
+        _ => State::Fine,
+    };
+    (state, format!("{}: {}", reason(status), message(status)))
+}
+
+/// Looks for content that the operator has not read after a while, as far as it may be read.
+async fn unread(client: &Client, monitor: &Monitor) -> Result<Option<(String, &'static str)>, Failure> {
+    let mut looked = None;
+    for wait in [Duration::ZERO, A_READING] {
+        sleep(wait).await;
+        let monitor = Monitor::read(client, &monitor.metadata.name).await?;
+        looked = match monitor.contents(client).await {
+            Ok(contents) => {
+                monitor.status.as_ref().and_then(|status| unread_source(status, &contents)).map(ToString::to_string)
+            }
+            Err(Error { cause: Cause::Forbidden(_), .. }) => None,
+            Err(error) => return Err(error.into()),
+        };
+        if looked.is_none() {
+            break;
+        }
+    }
+    let next = "see whether the operator has its rights, and what its log says";
+    Ok(looked
+        .map(|source| (format!("the operator has not read {source}, so that pods may run with old content"), next)))
+}
+
 /// Returns what to do about a reason that needs attention.
 fn next_step(reason: Reason) -> &'static str {
     match reason {
-        Reason::NoPodsSelected => "compare spec.podSelector with the labels of the pods",
         Reason::KeyNotFound => "correct the keys in the spec, or the source",
         Reason::SourceNotFound => "create it, or correct its name in the spec",
         Reason::TooManySources => "exclude some, or write several ConfigMonitors",

@@ -10,14 +10,17 @@ mod convert;
 mod coverage;
 mod create;
 mod doctor;
+mod documents;
 mod manifests;
 mod monitors;
 mod options;
 pub mod outcome;
 pub mod plan;
 mod request;
+mod restarters;
 pub mod shadow;
 mod status;
+mod surroundings;
 mod text;
 mod verdict;
 mod wait;
@@ -97,13 +100,13 @@ async fn run(Options { access, command }: Options) -> Result<ExitCode, Failure> 
         Command::Wait(wait) => wait::run(&namespaced, wait).await?,
         Command::Plan(plan) => return plan::run(&access, &ambassador, plan).await,
         Command::Why(why) => why::run(&ambassador, why).await?,
-        Command::Create(create) => create::run(&namespaced, create).await?,
+        Command::Create(create) => create::run(&access, &ambassador, create).await?,
         Command::Convert(convert) => convert::run(&access, &ambassador, convert).await?,
         Command::Coverage(search) => coverage::run(&ambassador, search).await?,
         Command::Doctor(search) => doctor::run(&access, &ambassador, search).await?,
         Command::Restart(restart) => request::restart(&namespaced, restart).await?,
         Command::Suspend(suspend) => request::suspend(&namespaced, suspend).await?,
-        Command::Resume(resume) => request::resume(&ambassador, resume).await?,
+        Command::Resume(resume) => request::resume(&namespaced, resume).await?,
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -1,9 +1,11 @@
 //! What a file would change, by the API server's own dry run.
 
+use std::collections::BTreeMap;
 use std::process::Stdio;
+use std::sync::Arc;
 
 use configmonitor_operator::monitor::source::SourceName;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::ambassador::kubectl;
 use crate::monitors::Monitor;
@@ -46,26 +48,17 @@ impl Edit {
     }
 }
 
-/// Returns the objects of a file that are for the namespace, as the file has them. The API server need not know their kinds.
-pub(crate) async fn as_written(access: &Access, namespace: &str, file: &str) -> Result<Vec<Value>, Failure> {
-    let objects = printed(access, file, &["patch", "--local", "--type=merge", "--patch={}"]).await?;
-    let is_here = |object: &Value| {
-        let own = &object["metadata"]["namespace"];
-        own.is_null() || *own == json!(namespace)
-    };
-    Ok(objects.into_iter().filter(is_here).collect())
-}
-
-/// Returns what `kubectl apply` of this file would change in the namespace.
-pub(crate) async fn dry_run(access: &Access, namespace: &str, file: &str) -> Result<Vec<Edit>, Failure> {
-    let mut edits = Vec::new();
+/// Returns what `kubectl apply` of this file would change in each namespace.
+pub(crate) async fn dry_run(access: &Access, file: &str) -> Result<BTreeMap<Arc<str>, Vec<Edit>>, Failure> {
+    let mut edits: BTreeMap<Arc<str>, Vec<Edit>> = BTreeMap::new();
     let mut by = vec!["apply", "--dry-run=server"];
     // Given, it refuses objects of other namespaces.
     by.extend(access.namespace.iter().flat_map(|namespace| ["--namespace", namespace]));
-    let objects = printed(access, file, &by).await?;
-    let is_here = |object: &Value| object["metadata"]["namespace"] == json!(namespace);
-    for object in objects.into_iter().filter(is_here) {
-        edits.push(edit(access, namespace, object).await?);
+    for object in printed(access, file, &by).await? {
+        // What is in no namespace restarts nothing.
+        let Some(namespace) = object["metadata"]["namespace"].as_str().map(Arc::from) else { continue };
+        let edit = edit(access, &namespace, object).await?;
+        edits.entry(namespace).or_default().push(edit);
     }
     Ok(edits)
 }

@@ -15,7 +15,7 @@ use configmonitor_operator::monitor::source::SourceName;
 use jiff::SignedDuration;
 
 /// The flags of kubectl that have a value and are passed on.
-const VALUES: [(&str, Option<char>); 24] = [
+const VALUES: [(&str, Option<char>); 25] = [
     ("as", None),
     ("as-group", None),
     ("as-uid", None),
@@ -32,6 +32,7 @@ const VALUES: [(&str, Option<char>); 24] = [
     ("password", None),
     ("profile", None),
     ("profile-output", None),
+    ("proxy-url", None),
     ("request-timeout", None),
     ("server", Some('s')),
     ("tls-server-name", None),
@@ -114,7 +115,7 @@ pub(crate) enum Command {
     Restart(Restart),
     /// Keep restarts from beginning and going on.
     #[command(after_help = "Example: kubectl cmon suspend shop")]
-    Suspend(Named),
+    Suspend(Suspend),
     /// Let restarts begin and go on again.
     #[command(after_help = "Example: kubectl cmon resume shop --wait")]
     Resume(Resume),
@@ -124,15 +125,13 @@ pub(crate) enum Command {
 #[derive(Debug, Args)]
 pub(crate) struct Status {
     /// The ConfigMonitor; all of the namespace without it.
+    #[arg(value_parser = monitor)]
     pub(crate) name: Option<String>,
-    /// Show those of all namespaces, one line each.
-    #[arg(short = 'A', long, conflicts_with = "name")]
-    pub(crate) all_namespaces: bool,
     /// Print JSON.
     #[arg(short, long, value_name = "FORMAT")]
     pub(crate) output: Option<Format>,
     /// Look again every two seconds.
-    #[arg(short, long, conflicts_with = "all_namespaces")]
+    #[arg(short, long)]
     pub(crate) watch: bool,
 }
 
@@ -146,6 +145,7 @@ pub(crate) enum Format {
 #[derive(Debug, Args)]
 pub(crate) struct Wait {
     /// The ConfigMonitor; all of the namespace, or all with the source, without it.
+    #[arg(value_parser = monitor)]
     pub(crate) name: Option<String>,
     /// Wait for those with this source, such as cm/shop-config or secret/shop-db.
     #[arg(long, value_name = "KIND/NAME", value_parser = source)]
@@ -158,6 +158,7 @@ pub(crate) struct Wait {
 #[derive(Debug, Args)]
 pub(crate) struct Plan {
     /// The ConfigMonitor; all of the namespace without it.
+    #[arg(value_parser = monitor)]
     pub(crate) name: Option<String>,
     /// Plan for these objects, as kubectl apply takes them: a file, or - for standard input.
     #[arg(short, long, value_name = "FILE")]
@@ -191,6 +192,9 @@ pub(crate) struct Create {
     /// Add Secrets, which the operator needs a further right for.
     #[arg(long)]
     pub(crate) secrets: bool,
+    /// Take maxSurge over, though no operator is seen that hands pods over.
+    #[arg(long)]
+    pub(crate) surge: bool,
 }
 
 /// An owner of pods.
@@ -207,6 +211,9 @@ pub(crate) struct Convert {
     /// input.
     #[arg(short, long, value_name = "FILE")]
     pub(crate) filename: Option<String>,
+    /// Take maxSurge over, though no operator is seen that hands pods over.
+    #[arg(long)]
+    pub(crate) surge: bool,
 }
 
 /// Where to look.
@@ -224,6 +231,7 @@ pub(crate) struct Search {
 #[derive(Debug, Args)]
 pub(crate) struct Why {
     /// The name of the pod, which may be gone.
+    #[arg(value_parser = pod)]
     pub(crate) pod: String,
     /// Print JSON.
     #[arg(short, long, value_name = "FORMAT")]
@@ -238,18 +246,23 @@ pub(crate) struct Limit {
     pub(crate) timeout: Duration,
 }
 
-/// A ConfigMonitor.
+/// What to suspend.
 #[derive(Debug, Args)]
-pub(crate) struct Named {
+pub(crate) struct Suspend {
     /// The ConfigMonitor.
-    pub(crate) name: String,
+    #[arg(value_parser = monitor, required_unless_present = "all", conflicts_with = "all")]
+    pub(crate) name: Option<String>,
+    /// Suspend all of the namespace.
+    #[arg(long)]
+    pub(crate) all: bool,
 }
 
 /// The ConfigMonitor whose pods to restart.
 #[derive(Debug, Args)]
 pub(crate) struct Restart {
-    #[command(flatten)]
-    pub(crate) named: Named,
+    /// The ConfigMonitor.
+    #[arg(value_parser = monitor)]
+    pub(crate) name: String,
     /// Wait until the pods run with the content as of now.
     #[arg(long)]
     pub(crate) wait: bool,
@@ -261,17 +274,14 @@ pub(crate) struct Restart {
 #[derive(Debug, Args)]
 pub(crate) struct Resume {
     /// The ConfigMonitor.
-    #[arg(required_unless_present = "all", conflicts_with = "all")]
+    #[arg(value_parser = monitor, required_unless_present = "all", conflicts_with = "all")]
     pub(crate) name: Option<String>,
-    /// Resume all that the command suspend has suspended in the namespace, after showing what restarts then.
+    /// Resume all that the command suspend has suspended in the namespace. First see what restarts then, with plan --resume.
     #[arg(long)]
     pub(crate) all: bool,
     /// Take the content as of now for that of the pods, so that nothing restarts. Nobody checks that they have it.
     #[arg(long)]
     pub(crate) as_baseline: bool,
-    /// Do not ask.
-    #[arg(short, long)]
-    pub(crate) yes: bool,
     /// Wait until the pods run with the content as of now.
     #[arg(long)]
     pub(crate) wait: bool,
@@ -391,6 +401,22 @@ impl fmt::Display for Workload {
     }
 }
 
+/// Reads the name of an object, alone or as `kubectl get --output name` prints it.
+fn named(text: &str, kinds: &[&str]) -> Result<String, String> {
+    let name =
+        text.split_once('/').map_or(Some(text), |(kind, name)| kinds.contains(&&*kind.to_lowercase()).then_some(name));
+    let name = name.filter(|name| !name.is_empty());
+    Ok(name.ok_or_else(|| format!("expected a name, or {}/NAME", kinds[0]))?.to_owned())
+}
+
+fn monitor(text: &str) -> Result<String, String> {
+    named(text, &["configmonitor.magalix.com", "configmonitor", "configmonitors", "configmonitors.magalix.com", "cmon"])
+}
+
+fn pod(text: &str) -> Result<String, String> {
+    named(text, &["pod", "pods", "po"])
+}
+
 /// Reads a kind, by any of the names that kubectl knows, and the name of an object.
 pub(crate) fn source(text: &str) -> Result<SourceName, String> {
     let (kind, name) = text.split_once('/').filter(|(_, name)| !name.is_empty()).ok_or("expected KIND/NAME")?;
@@ -423,6 +449,18 @@ mod tests {
     }
 
     #[test]
+    fn a_name_may_be_as_kubectl_prints_it() {
+        for name in ["shop", "cmon/shop", "configmonitor.magalix.com/shop"] {
+            let Command::Status(status) = read(&format!("kubectl-cmon status {name}")).unwrap().command else {
+                panic!("{name}")
+            };
+            assert_eq!(status.name.as_deref(), Some("shop"), "{name}");
+        }
+        let Command::Why(why) = read("kubectl-cmon why pod/shop-1").unwrap().command else { panic!() };
+        assert_eq!(why.pod, "shop-1");
+    }
+
+    #[test]
     fn help_has_the_name_by_which_the_plugin_was_called() {
         let mut command = command_named("kubectl-config_monitor");
         command.build();
@@ -443,7 +481,16 @@ mod tests {
 
     #[test]
     fn a_wrong_command_line_ends_with_2() {
-        let wrong = ["", "wait --for-source shop", "wait --for-source pod/a", "wait --timeout=soon", "restart"];
+        let wrong = [
+            "status deploy/a",
+            "why cmon/a",
+            "suspend",
+            "",
+            "wait --for-source shop",
+            "wait --for-source pod/a",
+            "wait --timeout=soon",
+            "restart",
+        ];
         let both = ["resume", "resume a --all", "create", "create deploy/a --release b=c", "create pod/a"];
         for line in wrong.into_iter().chain(both) {
             let code = read(&format!("kubectl-cmon {line}")).map(|_| ()).unwrap_err();

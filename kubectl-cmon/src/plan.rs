@@ -2,11 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::ExitCode;
+use std::str::FromStr;
 use std::sync::Arc;
 
-use configmonitor_operator::kube::ServerTime;
 use configmonitor_operator::kube::transport::Transport;
 use configmonitor_operator::monitor::REQUEST;
+use configmonitor_operator::monitor::reason::Reason;
 use configmonitor_operator::monitor::status::Status;
 use futures_util::stream::{self, StreamExt, TryStreamExt};
 use jiff::Timestamp;
@@ -19,7 +20,7 @@ use crate::manifests::{self, Edit};
 use crate::monitors::{Monitor, name_of};
 use crate::options::{Access, Format, Plan};
 use crate::outcome::Failure;
-use crate::shadow::{Deeds, Premise, play};
+use crate::shadow::{Premise, play};
 use crate::status::purpose;
 use crate::text::{Node, count, pretty_json, print};
 
@@ -48,14 +49,69 @@ pub struct Outlook {
     is_new: bool,
 }
 
+/// What would become of the ConfigMonitors of a namespace, and the workloads that roll out by themselves.
+struct Prospect {
+    namespace: Arc<str>,
+    outlooks: Vec<Outlook>,
+    rollouts: Vec<String>,
+}
+
 pub(crate) async fn run(access: &Access, ambassador: &Ambassador, plan: &Plan) -> Result<ExitCode, Failure> {
-    let edits = match &plan.filename {
-        Some(file) => manifests::dry_run(access, &ambassador.namespace, file).await?,
-        None => Vec::new(),
-    };
-    let deleted = plan.delete.iter().cloned().map(Edit::delete).collect::<Vec<_>>();
-    let edits: Vec<Edit> = edits.into_iter().chain(deleted).collect();
-    let client = ambassador.client.within(&ambassador.namespace);
+    let mut edits: BTreeMap<Arc<str>, Vec<Edit>> = BTreeMap::new();
+    if let Some(file) = &plan.filename {
+        edits = manifests::dry_run(access, file).await?;
+    }
+    if plan.filename.is_none() || !plan.delete.is_empty() || plan.name.is_some() {
+        let deleted = plan.delete.iter().cloned().map(Edit::delete);
+        edits.entry(Arc::clone(&ambassador.namespace)).or_default().extend(deleted);
+    }
+    let (several, mut prospects) = (edits.len() > 1, Vec::new());
+    for (namespace, edits) in edits {
+        prospects.push(prospect(ambassador, plan, namespace, edits).await?);
+    }
+    let outlooks = || prospects.iter().flat_map(|prospect| &prospect.outlooks);
+    let pods: usize = outlooks().map(|outlook| outlook.first.len() + outlook.later.len()).sum();
+    match plan.output {
+        Some(Format::Json) => {
+            let of = |Prospect { namespace, outlooks, .. }: &Prospect| {
+                outlooks.iter().map(|outlook| object(namespace, outlook)).collect::<Vec<_>>()
+            };
+            let monitors: Vec<Value> = prospects.iter().flat_map(of).collect();
+            let rollouts: Vec<&String> = prospects.iter().flat_map(|prospect| &prospect.rollouts).collect();
+            print(pretty_json(&json!({"configMonitors": monitors, "rollouts": rollouts})))?;
+        }
+        None => {
+            for Prospect { namespace, outlooks, rollouts } in &prospects {
+                let rollouts = rollouts
+                    .iter()
+                    .map(|workload| Node::leaf(format!("{workload}  its own rollout replaces its pods")));
+                let nodes: Vec<Node> = outlooks.iter().map(node).chain(rollouts).collect();
+                match several {
+                    true => print(Node::with(format!("Namespace/{namespace}"), nodes))?,
+                    false => print(nodes.iter().map(ToString::to_string).collect::<String>())?,
+                }
+            }
+            print(if pods == 0 {
+                "no pod is restarted\n".to_owned()
+            } else {
+                format!("to restart: {}\n", count(pods, "pod"))
+            })?;
+        }
+    }
+    // Whatever stands in the way of one that exists already is no news.
+    if let Some(wrong) = outlooks().find(|outlook| outlook.is_new && outlook.is_wrong()) {
+        return Err(Failure::Stalled(format!("ConfigMonitor {:?}: {}", wrong.name, message(&wrong.status))));
+    }
+    Ok(if pods == 0 { ExitCode::SUCCESS } else { ExitCode::from(SOME) })
+}
+
+async fn prospect(
+    ambassador: &Ambassador,
+    plan: &Plan,
+    namespace: Arc<str>,
+    edits: Vec<Edit>,
+) -> Result<Prospect, Failure> {
+    let client = ambassador.client.within(&namespace);
     let is_about_all = plan.filename.is_none() && plan.delete.is_empty();
     let listed = Monitor::objects(&client).await?;
     let now = plan.at.unwrap_or(listed.at);
@@ -76,21 +132,22 @@ pub(crate) async fn run(access: &Access, ambassador: &Ambassador, plan: &Plan) -
                 let (is_new, status) = (known.is_none(), known.map(|known| known["status"].clone()));
                 let mut edited = monitor.clone();
                 edited["status"] = status.unwrap_or_default();
+                // A dry run gives what it creates none.
+                edited["metadata"]["resourceVersion"] = "plan".into();
                 monitors.insert(name, (edited, is_new));
             }
             Edit::Template(workload) => rollouts.push(workload.clone()),
             Edit::Source { .. } | Edit::Other => {}
         }
     }
-    if let Some(name) = &plan.name {
+    if let Some(name) = plan.name.as_ref().filter(|_| namespace == ambassador.namespace) {
         monitors.retain(|known, _| known == name);
         if monitors.is_empty() {
-            return Err(Failure::Failed(format!("no ConfigMonitor {name:?} in namespace {:?}", client.namespace())));
+            return Err(Failure::Failed(format!("no ConfigMonitor {name:?} in namespace {namespace:?}")));
         }
     }
-    let objects: BTreeMap<String, Option<Value>> =
-        edits.iter().filter_map(|edit| edit.object(&ambassador.namespace)).collect();
-    let own_pod = ambassador.operator().await?;
+    let objects: BTreeMap<String, Option<Value>> = edits.iter().filter_map(|edit| edit.object(&namespace)).collect();
+    let own_pod = ambassador.operator(&namespace).await?;
     let plays = monitors.into_iter().map(|(name, (mut monitor, is_new))| {
         if plan.resume {
             remove(&mut monitor["spec"], &["suspend"]);
@@ -98,49 +155,11 @@ pub(crate) async fn run(access: &Access, ambassador: &Ambassador, plan: &Plan) -
         if plan.restart {
             monitor["metadata"]["annotations"][REQUEST] = Timestamp::now().to_string().into();
         }
-        let premise = Premise {
-            namespace: Arc::clone(&ambassador.namespace),
-            monitor,
-            objects: objects.clone(),
-            own_pod: own_pod.clone(),
-            now,
-        };
-        look_ahead(ambassador.way(), name, premise, is_new)
+        let (namespace, objects, own_pod) = (Arc::clone(&namespace), objects.clone(), own_pod.clone());
+        look_ahead(ambassador.way(), name, Premise { namespace, monitor, objects, own_pod, now }, is_new)
     });
-    let outlooks: Vec<Outlook> = stream::iter(plays).buffered(AT_ONCE).try_collect().await?;
-    let pods: usize = outlooks.iter().map(|outlook| outlook.first.len() + outlook.later.len()).sum();
-    match plan.output {
-        Some(Format::Json) => {
-            let monitors: Vec<Value> = outlooks.iter().map(object).collect();
-            print(pretty_json(&json!({"configMonitors": monitors, "rollouts": rollouts})))?;
-        }
-        None => {
-            let lines = rollouts.iter().map(|workload| format!("{workload}  its own rollout replaces its pods\n"));
-            let total = if pods == 0 {
-                "no pod is restarted\n".to_owned()
-            } else {
-                format!("to restart: {}\n", count(pods, "pod"))
-            };
-            let texts = outlooks.iter().map(|outlook| node(outlook).to_string()).chain(lines).chain([total]);
-            print(texts.collect::<String>())?;
-        }
-    }
-    Ok(if pods == 0 { ExitCode::SUCCESS } else { ExitCode::from(SOME) })
-}
-
-/// Returns what would become of a ConfigMonitor once it is not suspended any more.
-pub(crate) async fn resumed(
-    ambassador: &Ambassador,
-    name: String,
-    mut monitor: Value,
-    now: ServerTime,
-) -> Result<Node, Failure> {
-    remove(&mut monitor["spec"], &["suspend"]);
-    let (namespace, objects) = (Arc::clone(&ambassador.namespace), BTreeMap::new());
-    let own_pod = ambassador.operator().await?;
-    let outlook =
-        look_ahead(ambassador.way(), name, Premise { namespace, monitor, objects, own_pod, now }, false).await?;
-    Ok(node(&outlook))
+    let outlooks = stream::iter(plays).buffered(AT_ONCE).try_collect().await?;
+    Ok(Prospect { namespace, outlooks, rollouts })
 }
 
 /// Lets the operator act as things are; if it waits, without what it waits for; and without a budget, which shows all
@@ -155,8 +174,7 @@ pub async fn look_ahead(
     is_new: bool,
 ) -> Result<Outlook, Failure> {
     let play = async |premise: &Premise| play(Arc::clone(transport), base.clone(), premise.clone()).await;
-    // Its first content is the baseline, and a request is older than that.
-    let now = if is_new { Deeds::default() } else { play(&premise).await? };
+    let now = play(&premise).await?;
     let status: Status = serde_json::from_value(now.monitor["status"].clone()).unwrap_or_default();
     let mut outlook = Outlook {
         name,
@@ -175,7 +193,7 @@ pub async fn look_ahead(
     }
     let free = without_gates(&premise);
     if now.pods.is_empty() {
-        let Deeds { pods, .. } = play(&free).await?;
+        let pods = play(&free).await?.pods;
         let has_begun = outlook.status.restart.as_ref().is_some_and(|restart| restart.begun.is_some());
         (outlook.first, outlook.is_held) = (pods, !has_begun);
     }
@@ -187,6 +205,11 @@ pub async fn look_ahead(
 }
 
 impl Outlook {
+    /// Returns whether a person must do something.
+    fn is_wrong(&self) -> bool {
+        Reason::from_str(reason(&self.status)).is_ok_and(Reason::needs_attention)
+    }
+
     /// Returns when a pod goes, if it does.
     pub(crate) fn place_of(&self, pod: &str) -> Option<&'static str> {
         let has = |pods: &[String]| pods.iter().any(|its| its == pod);
@@ -229,9 +252,10 @@ fn remove(object: &mut Value, fields: &[&str]) {
     object.as_object_mut().into_iter().for_each(|object| object.retain(|field, _| !fields.contains(&&**field)));
 }
 
-fn object(outlook: &Outlook) -> Value {
+fn object(namespace: &str, outlook: &Outlook) -> Value {
     let Outlook { name, status, first, later, is_held, notes, is_new, .. } = outlook;
     json!({
+        "namespace": namespace,
         "name": name,
         "reason": reason(status),
         "message": message(status),
@@ -248,6 +272,7 @@ fn node(outlook: &Outlook) -> Node {
     let number = first.len() + later.len();
     let of = status.restart.iter().map(|restart| format!(" for {}", purpose(status, restart))).collect::<String>();
     let line = match number {
+        0 if *is_new && outlook.is_wrong() => format!("new: {}", reason(status)),
         0 if *is_new => "new: its first content is the baseline, and restarts nothing".to_owned(),
         0 => format!("{}: nothing to restart", reason(status)),
         _ => format!("restarts {}{of}", count(number, "pod")),
@@ -261,7 +286,7 @@ fn node(outlook: &Outlook) -> Node {
     parts.extend(pods(if later.is_empty() { "all at once" } else { "first" }, first));
     parts.extend(pods("then, if each successor becomes available", later));
     if number > 0 && *is_surge {
-        parts.push(Node::leaf("handed over (maxSurge), if the operator has the rights of deploy/surge".to_owned()));
+        parts.push(Node::leaf("maxSurge: each serves on as a pod of its Deployment until it has a successor, if the operator may hand pods over".to_owned()));
     }
     if !later.is_empty() && *is_by_default {
         let budget = "without maxUnavailable: 25% of the pods of each owner at a time, of all StatefulSets one pod";

@@ -8,7 +8,7 @@ use configmonitor_operator::kube::list::List;
 use configmonitor_operator::monitor::pod::Pod;
 use configmonitor_operator::monitor::source::SourceName;
 use configmonitor_operator::monitor::status::{
-    self, CanaryState, Change, Entry, MAX_SOURCES_OF_ENTRY, Outcome, Restart, SourceStatus,
+    self, CanaryState, Change, Entry, MAX_SOURCES_OF_ENTRY, Restart, SourceStatus,
 };
 use serde_json::{Value, json};
 use tokio::time::sleep;
@@ -18,7 +18,7 @@ use crate::conditions::{is_true, message, reason};
 use crate::monitors::{Monitor, pods_of};
 use crate::options::{Format, Status};
 use crate::outcome::Failure;
-use crate::text::{Node, ago, bar, compact_json, count, in_one_line, pretty_json, print, reprint, say};
+use crate::text::{Node, ago, bar, count, pretty_json, print, reprint, say};
 
 /// The time between two looks with `--watch`.
 const PAUSE: Duration = Duration::from_secs(2);
@@ -26,9 +26,6 @@ const PAUSE: Duration = Duration::from_secs(2);
 const PODS_OF_OWNER: usize = 8;
 
 pub(crate) async fn run(ambassador: &Ambassador, command: &Status) -> Result<(), Failure> {
-    if command.all_namespaces {
-        return summary(ambassador, command.output).await;
-    }
     let shown = look(ambassador, command).await?;
     if !command.watch {
         return print(shown);
@@ -69,37 +66,6 @@ async fn look(ambassador: &Ambassador, command: &Status) -> Result<String, Failu
         Some(Format::Json) => pretty_json(&Value::Array(objects)),
         None => texts.join("\n"),
     })
-}
-
-/// Prints a line about each ConfigMonitor as the pages of the list arrive, and keeps none.
-async fn summary(ambassador: &Ambassador, output: Option<Format>) -> Result<(), Failure> {
-    let line = |namespace: &str, name: &str, reason: &str, progress: &str, source: &str| {
-        let line = format!("{namespace:<24} {name:<32} {reason:<24} {progress:<10} {source}");
-        print(in_one_line(&line) + "\n")
-    };
-    if output.is_none() {
-        line("NAMESPACE", "NAME", "REASON", "PROGRESS", "SOURCE")?;
-    }
-    let mut printed = Ok(());
-    Monitor::each(&ambassador.client, |monitor| {
-        let status = monitor.status.as_ref();
-        let begun = status.and_then(|status| status.restart.as_ref()?.begun.as_ref());
-        let next = || match output {
-            Some(Format::Json) => print(compact_json(&object(&monitor, None)) + "\n"),
-            None => line(
-                &monitor.metadata.namespace,
-                &monitor.metadata.name,
-                status.map_or("", reason),
-                begun.map_or("", |begun| &begun.progress),
-                status.and_then(|status| status.source.as_deref()).unwrap_or_default(),
-            ),
-        };
-        if printed.is_ok() {
-            printed = next();
-        }
-    })
-    .await?;
-    printed
 }
 
 /// Returns the status, which programs know, and the pods.
@@ -189,12 +155,11 @@ fn restart_node(status: &status::Status, restart: &Restart, now: Option<ServerTi
     Node::with(line, of.into_iter().chain(canary))
 }
 
-/// Returns the time of the content that pods have or are restarted for.
+/// Returns the time of the content that pods are restarted for, if a restart is pending or under way.
 fn content_since(status: &status::Status) -> Option<ServerTime> {
-    let changed =
-        status.sources.iter().filter_map(|source| source.changes.last()).map(|change| change.observed_at).max();
-    let completed = status.history.iter().find(|entry| entry.result == Outcome::Completed);
-    changed.or(status.baselined_at.max(completed.map(|entry| entry.started_at)))
+    let restart = status.restart.as_ref()?;
+    let changed = status.sources.iter().filter_map(|source| source.changes.last()).map(|change| change.observed_at);
+    changed.max().or(restart.begun.as_ref().map(|begun| begun.started_at))
 }
 
 fn owner(pod: &Pod) -> Option<String> {
@@ -218,6 +183,7 @@ fn pods_node(pods: &List<Pod>, content_since: Option<ServerTime>) -> Node {
         let shown = its.iter().take(PODS_OF_OWNER).map(|pod| {
             let state = match (pod.gone_by, pod.ready_since, &pod.trouble) {
                 (Some(_), ..) => "terminating",
+                (None, Some(_), _) if pod.is_handed_over() => "handed over: serves until it has a successor",
                 (None, Some(_), _) => "ready",
                 (None, None, trouble) => trouble.as_deref().unwrap_or("not ready"),
             };

@@ -4,7 +4,8 @@ use std::str::FromStr;
 
 use configmonitor_operator::monitor::content::ContentHash;
 use configmonitor_operator::monitor::reason::Reason;
-use configmonitor_operator::monitor::status::SourceStatus;
+use configmonitor_operator::monitor::source::SourceName;
+use configmonitor_operator::monitor::status::{SourceStatus, Status};
 
 use crate::conditions::{is_true, message, reason};
 use crate::monitors::{Contents, Monitor};
@@ -14,6 +15,8 @@ use crate::monitors::{Contents, Monitor};
 pub(crate) enum Verdict {
     Done,
     NotYet(String),
+    /// Not yet, as long as a source is missing.
+    Missing(String),
     Failed(String),
     /// A person must do something.
     Stalled(String),
@@ -45,24 +48,30 @@ impl Verdict {
                 Some(Reason::Suspended) => Self::Held(message(status)),
                 // It is taken up once the restart before it is over.
                 Some(Reason::ProgressDeadlineExceeded) => Self::Stalled(message(status)),
+                _ if pending.is_some_and(|restart| restart.begun.is_some()) => Self::NotYet(message(status)),
                 _ => Self::NotYet("the operator has not read the request yet".to_owned()),
             };
         }
-        let is_missed = reason == Some(Reason::SourceNotFound);
-        let unread = status.sources.iter().find(|source| !has_read(source, contents, is_missed));
-        if let Some(unread) = unread {
-            return Self::NotYet(format!("the operator has not read {} yet", unread.name));
+        if let Some(unread) = unread(status, contents) {
+            return Self::NotYet(format!("the operator has not read {unread} yet"));
         }
         match reason {
             // A chart may create the pods last, and the operator counts them again only later.
             Some(Reason::NoPodsSelected) if has_pods => Self::NotYet(message(status)),
             Some(Reason::NoPodsSelected | Reason::KeyNotFound) => Self::Failed(message(status)),
+            Some(Reason::SourceNotFound) => Self::Missing(message(status)),
             _ if is_true(status, "Stalled") => Self::Stalled(message(status)),
             _ if is_true(status, "Ready") => Self::Done,
             Some(held) if held.is_delay_by_author() => Self::Held(message(status)),
             _ => Self::NotYet(message(status)),
         }
     }
+}
+
+/// Returns a source whose content as of now the operator has not read.
+pub(crate) fn unread<'a>(status: &'a Status, contents: &Contents) -> Option<&'a SourceName> {
+    let is_missed = reason(status) == <&str>::from(Reason::SourceNotFound);
+    status.sources.iter().find(|source| !has_read(source, contents, is_missed)).map(|source| &source.name)
 }
 
 /// Returns whether the content as of now is recorded, or pods are or will be restarted for it. `is_missed`: the operator
@@ -83,7 +92,6 @@ mod tests {
     use std::collections::BTreeMap;
 
     use configmonitor_operator::monitor::content::Kind;
-    use configmonitor_operator::monitor::source::SourceName;
     use serde_json::{Value, json};
 
     use super::*;
@@ -137,13 +145,14 @@ mod tests {
             (with("sources", changed("sha256:1"), "QuietPeriod", "Reconciling"), one),
             (with("sources", changed("sha256:2"), "OutsideWindow", "Reconciling"), Some("sha256:3")),
             (with("sources", changed("sha256:2"), "CanaryFailed", "Stalled"), Some("sha256:3")),
-            (status(conditions("SourceNotFound", "")), None),
             (ready(), None),
         ];
         for (status, now) in not_yet {
             let verdict = judged(status.clone(), now);
             assert!(matches!(verdict, Verdict::NotYet(_)), "{verdict:?}: {status}");
         }
+        let missing = status(conditions("SourceNotFound", ""));
+        assert_eq!(judged(missing, None), Verdict::Missing("SourceNotFound".to_owned()));
         let held = with("sources", changed("sha256:2"), "OutsideWindow", "Reconciling");
         assert_eq!(judged(held, two), Verdict::Held("OutsideWindow".to_owned()));
         let failed = with("sources", changed("sha256:2"), "CanaryFailed", "Stalled");

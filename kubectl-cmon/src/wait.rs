@@ -12,6 +12,8 @@ use crate::outcome::Failure;
 use crate::text::{in_one_line, print, say};
 use crate::verdict::Verdict;
 
+/// How long a source may be missing that another tool is about to create.
+const PATIENCE: Duration = Duration::from_secs(60);
 /// The time between two looks.
 const PAUSE: Duration = Duration::from_secs(1);
 
@@ -33,7 +35,8 @@ pub(crate) async fn run(client: &Client, wait: &Wait) -> Result<(), Failure> {
 
 /// Waits until all are done, and says of each what it waits for. The first that cannot be waited for ends it.
 pub(crate) async fn until_done(client: &Client, names: &[String], limit: &Limit) -> Result<(), Failure> {
-    let deadline = Instant::now() + limit.timeout;
+    let began = Instant::now();
+    let deadline = began + limit.timeout;
     let mut left: BTreeMap<&String, String> = names.iter().map(|name| (name, String::new())).collect();
     loop {
         let mut done = Vec::new();
@@ -48,11 +51,12 @@ pub(crate) async fn until_done(client: &Client, names: &[String], limit: &Limit)
                 Verdict::Failed(why) => return Err(Failure::Failed(about(&why))),
                 Verdict::Stalled(why) => return Err(Failure::Stalled(about(&why))),
                 Verdict::Held(why) => return Err(Failure::Held(about(&why))),
-                Verdict::NotYet(why) if why != *said => {
+                Verdict::Missing(why) if began.elapsed() >= PATIENCE => return Err(Failure::Failed(about(&why))),
+                Verdict::NotYet(why) | Verdict::Missing(why) if why != *said => {
                     say(about(&why));
                     *said = why;
                 }
-                Verdict::NotYet(_) => {}
+                Verdict::NotYet(_) | Verdict::Missing(_) => {}
             }
         }
         for name in done {

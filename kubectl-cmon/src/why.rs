@@ -47,7 +47,7 @@ pub(crate) async fn run(ambassador: &Ambassador, why: &Why) -> Result<(), Failur
         Err(error) => return Err(error.into()),
     };
     let listed = Monitor::objects(&client).await?;
-    let own_pod = ambassador.operator().await?;
+    let own_pod = ambassador.operator(&ambassador.namespace).await?;
     let (mut nodes, mut objects) = (Vec::new(), Vec::new());
     for object in listed.items {
         let monitor: Monitor = Monitor::of(&object)?;
