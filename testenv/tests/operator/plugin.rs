@@ -226,14 +226,16 @@ apiVersion: magalix.com/v1
 kind: ConfigMonitor
 metadata:
   name: \"frontend\"
+  namespace: NS
 spec:
   sources:
     - {\"configMap\":{\"keys\":[\"key\"],\"name\":\"frontend\"}}
   podSelector: {\"app\":\"frontend\"}
   maxUnavailable: \"25%\"
-  maxSurge: \"25%\"
 ";
-    assert_eq!(created.out, expected, "{created:?}");
+    assert_eq!(created.out, expected.replace("NS", &format!("{:?}", ns.namespace)), "{created:?}");
+    let surging = cmon(&ns, "create deploy/frontend --surge").await;
+    assert_eq!(surging.out, format!("{}  maxSurge: \"25%\"\n", created.out));
     let notes = format!(
         "note: its maxSurge is left out, as no operator is seen that hands pods over: --surge adds it\n\
          note: it also refers to Secrets, which --secrets adds: token, {}\n",

@@ -349,7 +349,9 @@ async fn bind_next(ns: &TestNamespace, node: &str) {
 async fn without_the_component_the_config_monitor_says_what_is_missing() {
     let ns = TestNamespace::with_pods(1).await;
     let _operator = ns.operator().await;
-    ns.monitor(NAME, json!({"maxUnavailable": null, "maxSurge": 1, "quietPeriodSeconds": 0})).await;
+    ns.create_monitor(NAME, json!({"maxUnavailable": null, "maxSurge": 1, "quietPeriodSeconds": 0})).await;
+    let at_once = ns.settled(NAME, "Forbidden").await;
+    assert!(message_of(&at_once, "Stalled").contains("deploy/surge"), "{}", at_once["status"]);
     ns.edit(NAME, "two").await;
     let forbidden = ns.settled(NAME, "Forbidden").await;
     assert!(message_of(&forbidden, "Stalled").contains("deploy/surge"), "{}", forbidden["status"]);
