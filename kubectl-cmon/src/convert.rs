@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use configmonitor_operator::kube::Resource;
 use configmonitor_operator::kube::client::Client;
-use configmonitor_operator::kube::error::Error;
+use configmonitor_operator::kube::error::{Cause, Error};
 use configmonitor_operator::monitor::content::Kind;
 use configmonitor_operator::monitor::source::SourceName;
 use configmonitor_operator::monitor::spec::Policy;
@@ -65,7 +65,7 @@ pub(crate) async fn run(access: &Access, ambassador: &Ambassador, convert: &Conv
         let Some(Converted { policy, fields, labels }) = monitor else { continue };
         let known = match monitors.entry(namespace.to_owned()) {
             Entry::Occupied(known) => known.into_mut(),
-            Entry::Vacant(unknown) => unknown.insert(existing(ambassador, namespace).await?),
+            Entry::Vacant(unknown) => unknown.insert(existing(ambassador, namespace, &mut notes).await?),
         };
         if let Some((other, _)) = known.iter().find(|(_, policy)| policy.selector.matches(&labels)) {
             notes.push(format!("{about}: ConfigMonitor/{other} selects its pods already"));
@@ -86,8 +86,21 @@ pub(crate) async fn run(access: &Access, ambassador: &Ambassador, convert: &Conv
     Ok(())
 }
 
-async fn existing(ambassador: &Ambassador, namespace: &str) -> Result<Vec<(String, Policy)>, Failure> {
-    let monitors = Monitor::all(&ambassador.client.within(&namespace.into())).await?.into_iter();
+/// Returns the ConfigMonitors of a namespace. The CustomResourceDefinition may come later.
+async fn existing(
+    ambassador: &Ambassador,
+    namespace: &str,
+    notes: &mut Vec<String>,
+) -> Result<Vec<(String, Policy)>, Failure> {
+    let known = match Monitor::objects(&ambassador.client.within(&namespace.into())).await {
+        Ok(known) => known.items,
+        Err(error @ Error { cause: Cause::Forbidden(_) | Cause::NoSuchResource, .. }) => {
+            notes.push(format!("{error}: see that no pods get a second ConfigMonitor"));
+            Vec::new()
+        }
+        Err(error) => return Err(error.into()),
+    };
+    let monitors = known.iter().filter_map(|object| Monitor::of(object).ok());
     Ok(monitors.filter_map(|monitor| Some((monitor.metadata.name.to_string(), monitor.policy.ok()?))).collect())
 }
 
@@ -147,6 +160,9 @@ impl Conversion {
         let Some(annotations) = found.filter(|_| template["spec"]["containers"].is_array()) else {
             return Err(format!("it has {mention}, but is no workload as a whole: {RENDER}"));
         };
+        if !object["metadata"]["name"].is_string() {
+            return Err("its metadata.name is no text".to_owned());
+        }
         let refers = references(&template["spec"]).map_err(|error| format!("its pod template: {error}"))?;
         let refers: BTreeSet<SourceName> = refers.into_iter().map(|(name, _)| name).collect();
         let mut notes: Vec<String> = annotations.keys().filter_map(|key| note(key)).collect();
@@ -364,6 +380,7 @@ mod tests {
         assert!(
             why(&|all| all["spec"]["selector"] = json!({"matchExpressions": []})).unwrap_err().contains("podSelector")
         );
+        assert!(why(&|object| object["metadata"]["name"] = 12.into()).unwrap_err().contains("metadata.name"));
         assert!(why(&|job| job["kind"] = "CronJob".into()).unwrap_err().contains("Jobs"));
         let owned_by = |kind: &'static str| {
             move |object: &mut Value| object["metadata"]["ownerReferences"] = json!([{"kind": kind}])
