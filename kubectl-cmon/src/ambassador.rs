@@ -17,7 +17,7 @@ use configmonitor_operator::kube::client::Client;
 use configmonitor_operator::kube::error::{Cause, Error};
 use configmonitor_operator::kube::list::Selection;
 use configmonitor_operator::kube::transport::{KubectlProxy, Transport};
-use configmonitor_operator::kube::{PODS, Uid};
+use configmonitor_operator::kube::{PODS, Resource, Uid};
 use configmonitor_operator::monitor::pod::Pod;
 use reqwest::Url;
 use serde_json::Value;
@@ -58,15 +58,13 @@ pub(crate) struct Ambassador {
 impl Ambassador {
     /// Returns the operator's pod, if it runs in the namespace, and no other does.
     pub(crate) async fn operator(&self, namespace: &Arc<str>) -> Result<Option<Uid>, Failure> {
-        let its = Selection { labels: Some(OPERATORS.to_owned()), ..all(PODS) };
-        let its = self.client.within(namespace).list(&its, None, |pod: Pod| pod.uid).await?.items;
+        let its = self.client.within(namespace).list(&operators(PODS), None, |pod: Pod| pod.uid).await?.items;
         Ok(<[Uid; 1]>::try_from(its).ok().map(|[only]| only))
     }
 
     /// Returns whether an operator that serves the namespace hands pods over, as far as its pods may be seen.
     pub(crate) async fn surges(&self) -> Result<bool, Failure> {
-        let its = Selection { labels: Some(OPERATORS.to_owned()), ..all(PODS) };
-        match self.client.list(&its, None, |pod: Value| surges(&pod, &self.namespace)).await {
+        match self.client.list(&operators(PODS), None, |pod: Value| surges(&pod, &self.namespace)).await {
             Ok(pods) => Ok(pods.items.contains(&true)),
             Err(Error { cause: Cause::Forbidden(_), .. }) => Ok(false),
             Err(error) => Err(error.into()),
@@ -146,18 +144,21 @@ fn not_found(error: io::Error) -> Failure {
     Failure::Failed(format!("cannot start kubectl: {error}"))
 }
 
+/// Selects the operators' objects of a resource.
+pub(crate) fn operators(resource: Resource) -> Selection {
+    Selection { labels: Some(OPERATORS.to_owned()), ..all(resource) }
+}
+
 /// Returns whether this pod of an operator says that it serves the namespace, and hands pods over.
 fn surges(pod: &Value, namespace: &str) -> bool {
     let containers = pod["spec"]["containers"].as_array().into_iter().flatten();
     let variables = containers.filter_map(|container| container["env"].as_array()).flatten();
-    let has = |name: &str, is_meant: &dyn Fn(&str) -> bool| {
-        let mut values = variables.clone().filter(|variable| variable["name"] == name);
-        values.any(|variable| variable["value"].as_str().is_some_and(is_meant))
+    let value = |name: &str| {
+        variables.clone().filter(|variable| variable["name"] == name).find_map(|variable| variable["value"].as_str())
     };
-    let is_true = |value: &str| value == "true";
-    let names_it = |value: &str| value.split([',', '|']).any(|name| name.trim() == namespace);
-    let serves = has("CONFIGMONITOR_ALL_NAMESPACES", &is_true) || has("res_namespace", &names_it);
-    has("CONFIGMONITOR_SURGE", &is_true) && (serves || pod["metadata"]["namespace"] == namespace)
+    let mut named = value("res_namespace").into_iter().flat_map(|names| names.split([',', '|'])).map(str::trim);
+    let is_here = pod["metadata"]["namespace"] == namespace || named.any(|name| name == namespace);
+    value("CONFIGMONITOR_SURGE") == Some("true") && (is_here || value("CONFIGMONITOR_ALL_NAMESPACES") == Some("true"))
 }
 
 /// Returns the namespace of the command line, of the kubeconfig, or of the pod.

@@ -7,18 +7,18 @@ use std::time::Duration;
 
 use configmonitor_operator::kube::client::Client;
 use configmonitor_operator::kube::error::{Cause, Error};
-use configmonitor_operator::kube::list::Selection;
 use configmonitor_operator::kube::objects::DEPLOYMENTS;
 use configmonitor_operator::kube::{LEASES, PODS, Resource, ServerTime};
 use configmonitor_operator::monitor::reason::Reason;
+use configmonitor_operator::monitor::source::SourceName;
 use configmonitor_operator::monitor::status::Status;
 use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt;
 use tokio::time::sleep;
 
-use crate::ambassador::{Ambassador, OPERATORS, kubectl};
+use crate::ambassador::{Ambassador, OPERATORS, kubectl, operators};
 use crate::conditions::{message, reason};
-use crate::monitors::{Monitor, all, name_of};
+use crate::monitors::{Monitor, name_of};
 use crate::options::{Access, Format, Search};
 use crate::outcome::Failure;
 use crate::surroundings::Surroundings;
@@ -152,14 +152,13 @@ async fn schema(access: &Access, ambassador: &Ambassador) -> Result<Finding, Fai
 
 /// Looks at the operator's pods, and at the Lease of several.
 async fn operator(ambassador: &Ambassador) -> Result<Vec<Finding>, Failure> {
-    let its = Selection { labels: Some(OPERATORS.to_owned()), ..all(PODS) };
-    let pods = match or_unknown(ambassador.client.list(&its, None, |pod: Value| pod).await, "operator")? {
+    let pods = ambassador.client.list(&operators(PODS), None, |pod: Value| pod).await;
+    let pods = match or_unknown(pods, "operator")? {
         Ok(pods) => pods,
         Err(unknown) => return Ok(vec![unknown]),
     };
     if pods.items.is_empty() {
-        let its = Selection { labels: Some(OPERATORS.to_owned()), ..all(DEPLOYMENTS) };
-        let deployments = ambassador.client.list(&its, None, |deployment: Value| deployment).await;
+        let deployments = ambassador.client.list(&operators(DEPLOYMENTS), None, |deployment: Value| deployment).await;
         let off =
             deployments.map(|found| found.items.into_iter().find(|deployment| deployment["spec"]["replicas"] == 0));
         let Ok(Some(off)) = off else {
@@ -249,10 +248,14 @@ async fn monitors(ambassador: &Ambassador, all_namespaces: bool) -> Result<Vec<F
                 Surroundings::default()
             }
         };
+        let unread = unread(&client, monitors).await?;
         for monitor in monitors {
             let name = format!("ConfigMonitor/{}", monitor.metadata.name);
             let mut wrong: Vec<(String, &str)> = around.wrong(monitor, monitors);
-            wrong.extend(unread(&client, monitor).await?);
+            wrong.extend(unread.get(&*monitor.metadata.name).map(|source| {
+                let what = format!("the operator has not read {source}, so that pods may run with old content");
+                (what, "see whether the operator has its rights, and what its log says")
+            }));
             if monitor
                 .status
                 .as_ref()
@@ -294,26 +297,29 @@ fn said(monitor: &Monitor) -> (State, String) {
     (state, format!("{}: {}", reason(status), message(status)))
 }
 
-/// Looks for content that the operator has not read after a while, as far as it may be read.
-async fn unread(client: &Client, monitor: &Monitor) -> Result<Option<(String, &'static str)>, Failure> {
-    let mut looked = None;
-    for wait in [Duration::ZERO, A_READING] {
-        sleep(wait).await;
-        let monitor = Monitor::read(client, &monitor.metadata.name).await?;
-        looked = match monitor.contents(client).await {
-            Ok(contents) => {
-                monitor.status.as_ref().and_then(|status| unread_source(status, &contents)).map(ToString::to_string)
-            }
-            Err(Error { cause: Cause::Forbidden(_), .. }) => None,
-            Err(error) => return Err(error.into()),
-        };
-        if looked.is_none() {
-            break;
-        }
+/// Returns a source of each ConfigMonitor whose content the operator has not read after a while, as far as it may be read.
+async fn unread(client: &Client, monitors: &[Monitor]) -> Result<BTreeMap<String, SourceName>, Failure> {
+    let mut unread = BTreeMap::new();
+    for monitor in monitors {
+        unread.extend(unread_by(client, monitor).await?);
     }
-    let next = "see whether the operator has its rights, and what its log says";
-    Ok(looked
-        .map(|source| (format!("the operator has not read {source}, so that pods may run with old content"), next)))
+    if !unread.is_empty() {
+        sleep(A_READING).await;
+    }
+    let mut still = BTreeMap::new();
+    for name in unread.keys() {
+        still.extend(unread_by(client, &Monitor::read(client, name).await?).await?);
+    }
+    Ok(still)
+}
+
+async fn unread_by(client: &Client, monitor: &Monitor) -> Result<Option<(String, SourceName)>, Failure> {
+    let contents = match monitor.contents(client).await {
+        Err(Error { cause: Cause::Forbidden(_), .. }) => return Ok(None),
+        contents => contents?,
+    };
+    let source = monitor.status.as_ref().and_then(|status| unread_source(status, &contents));
+    Ok(source.map(|source| (monitor.metadata.name.to_string(), source.clone())))
 }
 
 /// Returns what to do about a reason that needs attention.

@@ -67,11 +67,13 @@ fn documents(place: &str, text: &str) -> Vec<Document> {
     let mut texts = vec![String::new()];
     for line in text.lines() {
         // No text in YAML has this at the beginning of a line.
-        if line == "---" || line.starts_with("--- ") {
+        let marked = line.strip_prefix("---").filter(|rest| rest.is_empty() || rest.starts_with(' '));
+        if marked.is_some() {
             texts.push(String::new());
         }
-        let line = line.strip_prefix("---").unwrap_or(line);
-        texts.iter_mut().next_back().into_iter().for_each(|text| text.extend([line, "\n"]));
+        if let Some(text) = texts.last_mut() {
+            text.extend([marked.unwrap_or(line), "\n"]);
+        }
     }
     let mut all = Vec::new();
     for (number, text) in texts.iter().enumerate() {

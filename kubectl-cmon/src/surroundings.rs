@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use configmonitor_operator::kube::client::Client;
 use configmonitor_operator::kube::error::Error;
 use configmonitor_operator::kube::labels::LabelSelector;
+use configmonitor_operator::kube::list::Selection;
 use configmonitor_operator::kube::{PODS, Resource};
 use configmonitor_operator::monitor::reason::Reason;
 use configmonitor_operator::monitor::spec::DeletionPolicy;
@@ -32,7 +33,8 @@ pub(crate) struct Surroundings {
 
 impl Surroundings {
     pub(crate) async fn read(client: &Client) -> Result<Self, Error> {
-        let pods = client.list(&all(PODS), None, |pod: Value| labels(&pod["metadata"])).await?.items;
+        let metadata = Selection { metadata_only: true, ..all(PODS) };
+        let pods = client.list(&metadata, None, |pod: Value| labels(&pod["metadata"])).await?.items;
         let mut templates = Vec::new();
         for resource in WORKLOADS {
             let of = |workload: Value| labels(&workload["spec"]["template"]["metadata"]);

@@ -47,7 +47,11 @@ async fn command(ns: &TestNamespace, words: &str) -> Command {
 }
 
 pub(crate) async fn cmon(ns: &TestNamespace, words: &str) -> Call {
-    let ended = output(&command(ns, words).await).await.unwrap();
+    called(&command(ns, words).await).await
+}
+
+async fn called(command: &Command) -> Call {
+    let ended = output(command).await.unwrap();
     let [out, err] = [ended.stdout, ended.stderr].map(|text| String::from_utf8(text).unwrap());
     Call { code: ended.status.code(), out, err }
 }
@@ -637,9 +641,7 @@ async fn a_plan_for_a_file_is_about_all_its_namespaces_and_checks_what_is_new() 
         let words = ["cmon", "plan", "-f", file.to_str().unwrap()];
         let mut command = control_plane().await.kubectl().command(&words);
         command.env("PATH", path_with(None).await);
-        let ended = output(&command).await.unwrap();
-        let [out, err] = [ended.stdout, ended.stderr].map(|text| String::from_utf8(text).unwrap());
-        Call { code: ended.status.code(), out, err }
+        called(&command).await
     };
     let elsewhere = plan(std::slice::from_ref(&edit)).await;
     assert_eq!((elsewhere.code, elsewhere.out.contains("restarts 1 pod")), (Some(6), true), "{elsewhere:?}");
