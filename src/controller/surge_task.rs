@@ -92,8 +92,8 @@ async fn look_after(shared: &Shared, client: &Client) {
     }
 }
 
-/// Deletes or gives back the pods that may go. Returns whether some are left. A failure at one pod keeps none of
-/// the others.
+/// Deletes or gives back the pods that may go. Returns whether there were some that are handed over. A failure at one pod
+/// keeps none of the others.
 ///
 /// Whoever may label pods may label many, and write much into them. So of all that are listed only names are kept, and of a
 /// few all that decides: those that have to wait for the next look do not always wait.
@@ -102,10 +102,9 @@ async fn settle(shared: &Shared, client: &Client, seen: &mut BTreeMap<Arc<Owner>
     let selection = Selection { resource: PODS, labels, fields: None, metadata_only: false };
     let is_own = |pod: &Pod| shared.settings.own_pod.as_ref() == Some(&pod.uid);
     let is_one = |pod: &Pod| pod.handed_over.is_some() && pod.gone_by.is_none() && !is_own(pod);
-    let (mut names, mut left, mut oldest) = (BTreeSet::<Box<str>>::new(), 0_usize, None);
+    let (mut names, mut oldest) = (BTreeSet::<Box<str>>::new(), None);
     let count = |LabelledPod { pod, .. }: LabelledPod| {
         if is_one(&pod) {
-            left += 1;
             oldest = oldest.into_iter().chain([since(&pod)]).min();
             names.insert(by(&pod)[0].into());
         }
@@ -137,7 +136,7 @@ async fn settle(shared: &Shared, client: &Client, seen: &mut BTreeMap<Arc<Owner>
     let (mut look, mut refusals) = (Look { client, seen, deployments: BTreeMap::new() }, BTreeMap::new());
     for of in &free.kept {
         match look.settle(of).await {
-            Ok(is_settled) => left = left.saturating_sub(usize::from(is_settled)),
+            Ok(()) => {}
             Err(error) if error.cause == Cause::Stopped => return Err(error),
             Err(error) => {
                 refusals.insert(of.pod.uid.clone(), error.clone());
@@ -146,8 +145,8 @@ async fn settle(shared: &Shared, client: &Client, seen: &mut BTreeMap<Arc<Owner>
         }
     }
     *shared.surge.refusals() = refusals;
-    shared.settings.metrics.set_handed_over(client.namespace(), oldest.filter(|_| left > 0));
-    failure.map_or(Ok(left > 0), Err)
+    shared.settings.metrics.set_handed_over(client.namespace(), oldest);
+    failure.map_or(Ok(oldest.is_some()), Err)
 }
 
 /// Returns to what a pod refers, if that is known and not too much.
@@ -236,29 +235,29 @@ impl Look<'_> {
         Ok(self.deployments.get(to).and_then(|(_, deployment)| deployment.as_ref()))
     }
 
-    /// Returns whether the pod is deleted or given back. What decides is read once the change may be sent.
-    async fn settle(&mut self, of: &HandedOverPod) -> Result<bool, Error> {
+    /// Deletes the pod or gives it back, if it may go. What decides is read once the change may be sent.
+    async fn settle(&mut self, of: &HandedOverPod) -> Result<(), Error> {
         let (client, pod) = (self.client, &of.pod);
-        let Some(to) = of.deployment() else { return Ok(false) };
+        let Some(to) = of.deployment() else { return Ok(()) };
         let permit = client.deletion_permit().await?;
         let monitor = monitor(client, by(pod)[0]).await?;
         let mut claim = of.claim(monitor.as_ref());
         if claim == Claim::Held {
-            return Ok(false);
+            return Ok(());
         }
         let policy = monitor.and_then(|monitor| Policy::of(monitor.spec.as_deref()).ok());
         if let (Claim::UnderWay { has_budget }, Some(policy)) = (&mut claim, &policy) {
             *has_budget = !lacks_a_source(client, of, policy).await;
         }
         // The garbage collector deletes the pods of a Deployment that is gone.
-        let Some(deployment) = self.deployment(to).await? else { return Ok(false) };
+        let Some(deployment) = self.deployment(to).await? else { return Ok(()) };
         // 0 if it is gone.
         let of_set = match &pod.controller {
             Some(set) => read_workload(client, REPLICA_SETS, set).await?.map_or(0, |set| set.replicas as usize),
             None => 0,
         };
         let done = match fate((pod, since(pod)), claim, deployment, of_set, (policy.as_ref(), client.server_now())) {
-            Fate::Stay => return Ok(false),
+            Fate::Stay => return Ok(()),
             Fate::Delete => {
                 // Another process may have given it back meanwhile.
                 let only = Preconditions { uid: &pod.uid, resource_version: Some(&pod.version) };
@@ -268,7 +267,7 @@ impl Look<'_> {
                 removed.map(|()| info!(pod = &*pod.name, uid = pod.uid.as_str(), "pod deleted that was handed over"))
             }
             Fate::GiveBack(first) => {
-                let Some(patch) = give_back(pod) else { return Ok(false) };
+                let Some(patch) = give_back(pod) else { return Ok(()) };
                 self.deployments.remove(to);
                 for other in &first {
                     match client.patch_pod::<IgnoredAny>(&permit, &other.name, &go_first(other)).await {
@@ -282,10 +281,9 @@ impl Look<'_> {
             }
         };
         match done {
-            Ok(()) => Ok(true),
             // It has changed, and is looked at again.
-            Err(Error { cause: Cause::NotFound(_) | Cause::Conflict(_), .. }) => Ok(false),
-            Err(error) => Err(error),
+            Err(Error { cause: Cause::NotFound(_) | Cause::Conflict(_), .. }) => Ok(()),
+            done => done,
         }
     }
 }
@@ -305,7 +303,10 @@ async fn lacks_a_source(client: &Client, of: &HandedOverPod, policy: &Policy) ->
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
+    use crate::monitor::pod::HandedOver;
 
     #[test]
     fn of_many_pods_a_few_are_kept_and_each_has_its_chance() {
@@ -317,6 +318,19 @@ mod tests {
             seen.extend(sample.kept);
         }
         assert_eq!(seen.len(), 100);
+    }
+
+    #[test]
+    fn a_pod_that_does_not_say_since_when_it_is_handed_over_is_handed_over_since_its_creation() {
+        let pod = |by: &str| {
+            let to = json!({ "apiVersion": "apps/v1", "kind": "Deployment", "name": "web", "uid": "d" });
+            let to = serde_json::from_value(to).expect("an owner");
+            let handed_over = Some(Arc::new(HandedOver { to: Arc::new(to), by: by.into() }));
+            Pod { created: ServerTime::from_second(60), handed_over, ..Pod::named("a") }
+        };
+        let at = |by| since(&pod(by)).to_string();
+        assert_eq!(at("m/uid/3/1970-01-01T00:02:00Z"), "1970-01-01T00:02:00Z");
+        assert_eq!(["m/uid/3/soon", "m", "m/uid/3/1970-01-01T00:00:00Z"].map(at), ["1970-01-01T00:01:00Z"; 3]);
     }
 
     #[test]

@@ -292,7 +292,7 @@ impl Policy {
     pub(crate) fn as_written(&self) -> Self {
         let named = self.sources.iter().filter(|source| source.origin == Origin::Named);
         let (sources, unwatched) = (named.cloned().collect(), BTreeSet::new());
-        Self { sources, surplus: None, unwatched, pods_are_polled: false, ..self.clone() }
+        Self { sources, surplus: None, unwatched, ..self.clone() }
     }
 
     /// Returns whether it depends on the desired replicas of the owners which pods may go.

@@ -67,7 +67,7 @@ fn surging(moves: &[Move]) -> Story {
     Story { surges: true, owners: Owners::One, pace, ..story(&moves) }
 }
 
-/// Returns which pods were handed over (+), given back (-) and deleted by the operator (x) in time.
+/// Returns which pods were handed over (+), given back (-), and deleted (x) or evicted (v) by the operator in time.
 fn events(story: &Story) -> String {
     let Played { ledger, moves, .. } = play_well(story);
     let end = moves.last().map_or(0, |(ms, ..)| *ms);
@@ -77,7 +77,9 @@ fn events(story: &Story) -> String {
         events.extend(pod.handed_over.iter().map(|(at, is_over)| (*at, format!("{}{number}", sign(is_over)))));
     }
     events.extend(ledger.deletions.iter().map(|deletion| (deletion.at, format!("x{}", deletion.pod))));
-    events.extend(ledger.ends.iter().map(|(at, pod)| (*at, format!("x{pod}"))));
+    events.extend(
+        ledger.ends.iter().map(|(at, pod, evicted)| (*at, format!("{}{pod}", if *evicted { 'v' } else { 'x' }))),
+    );
     events.retain(|(at, _)| at.ms <= end);
     events.sort();
     let events: Vec<String> = events.into_iter().map(|(_, event)| event).collect();
@@ -92,7 +94,7 @@ fn surges(moves: &[Move]) -> String {
 fn a_pod_is_handed_over_and_deleted_once_its_successor_is_available() {
     assert_eq!(surges(&[EDIT, Wait(30_000)]), "+1 x1 +2 x2");
     assert_eq!(surges(&[STUCK, EDIT, Wait(30_000)]), "+1", "without one, the old pods serve on");
-    assert_eq!(surges(&[spec(Edit::Evict(true)), EDIT, Wait(30_000)]), "+1 x1 +2 x2");
+    assert_eq!(surges(&[spec(Edit::Evict(true)), EDIT, Wait(30_000)]), "+1 v1 +2 v2");
 }
 
 #[test]
@@ -107,6 +109,7 @@ fn an_operator_that_may_hand_over_no_pods_says_so_before_any_edit() {
 fn with_a_budget_as_well_pods_are_handed_over_and_deleted_at_once() {
     let both = spec(Edit::MaxUnavailable(Some(PodCount::Pods(1))));
     assert_eq!(surges(&[both, Wait(200), EDIT, Wait(30_000)]), "x1 +2 x2");
+    assert_eq!(surges(&[STUCK, EDIT, Wait(5000), both, Wait(20_000)]), "+1 x1 +2");
 }
 
 /// Otherwise the pod that is handed over could go by a budget that counts one which is about to go.

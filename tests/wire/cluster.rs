@@ -125,6 +125,10 @@ fn an_edit_replaces_each_pod_once_and_the_metrics_say_so() {
     lab.is_replaced();
     let metrics = operator.probe("/metrics").1;
     assert!(metrics.contains(r#"configmonitor_pods_removed_total{method="Delete"} 3"#), "{metrics}");
+    assert!(
+        metrics.contains(r#"configmonitor_watch_last_activity_timestamp_seconds{resource="configmaps"}"#),
+        "{metrics}"
+    );
 }
 
 #[test]

@@ -90,11 +90,6 @@ impl Keeper {
         }
     }
 
-    /// Waits until the keeper is to end.
-    pub(crate) fn stopped(&self) -> impl Future<Output = ()> + use<> {
-        self.scheduling.stopped()
-    }
-
     /// Waits until this process is the leader. Returns false if the keeper is to end before: a standby may wait for weeks.
     async fn elected(&self) -> bool {
         tokio::select! {

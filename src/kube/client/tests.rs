@@ -8,8 +8,8 @@ use reqwest::header::HeaderValue;
 use tokio_util::sync::CancellationToken;
 
 use super::*;
-use crate::kube::CONFIG_MAPS;
 use crate::kube::transport::KubectlProxy;
+use crate::kube::{CONFIG_MAPS, lock};
 
 const CHUNK: usize = 64 << 10;
 
@@ -73,7 +73,9 @@ async fn length(client: &Client, name: &str) -> usize {
 async fn large_answers_are_in_memory_one_of_a_namespace_and_two_of_the_process_at_a_time() {
     let script = Script::default();
     let client = client(&script);
+    drop(client.within(&"gone".into()));
     let shares = ["a", "b", "c"].map(|namespace| client.within(&namespace.into()));
+    assert_eq!(lock(&client.shared.shares).len(), 3, "a namespace that is gone takes no memory");
     // A namespace has one share, whoever asks for it.
     let again = client.within(&"a".into());
     let one = pin!(join_all((0..3).map(|number| length([&shares[0], &again][number % 2], "large"))));

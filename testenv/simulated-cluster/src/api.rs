@@ -421,7 +421,7 @@ impl ClusterState {
             self.store_pod(index);
         }
         if self.ledger.looks_after(caller) {
-            return self.end_by_itself(caller, id);
+            return self.end_by_itself(caller, id, evict);
         }
         let over_budget = self.over_budget(caller, id).max(self.over_surge_by_deletion(caller, id));
         let is_news = self.terminate(id, options.grace_period_seconds);

@@ -359,8 +359,8 @@ pub struct Ledger {
     pub deletions: Vec<Deletion>,
     /// The pods that were handed over, each like a deletion.
     pub handed_over: Vec<Deletion>,
-    /// The pods that were handed over and were deleted by no restart.
-    pub ends: Vec<(Moment, usize)>,
+    /// The pods that were handed over and were deleted by no restart, and whether each was evicted.
+    pub ends: Vec<(Moment, usize, bool)>,
     /// The processes that deleted a pod that was already terminating.
     pub deleted_again: Vec<(Moment, Life, usize)>,
     /// When each process sent its requests, in milliseconds.

@@ -194,7 +194,7 @@ impl ClusterState {
     }
 
     /// Deletes a pod that is handed over, as the task does that looks after it.
-    pub(crate) fn end_by_itself(&mut self, caller: &Caller, id: usize) -> Answer {
+    pub(crate) fn end_by_itself(&mut self, caller: &Caller, id: usize, evict: bool) -> Answer {
         let Deployment { replicas, may_surge, .. } = self.deployment;
         // Another that a restart hands over meanwhile serves, too.
         let serves = |pod: &&Pod| pod.is_handed_over() && pod.id != id && pod.ready.is_some() && pod.gone_by.is_none();
@@ -210,7 +210,7 @@ impl ClusterState {
             self.ledger.improper.push(format!("pod {id} is deleted, and is not handed over"));
         }
         let at = self.moment();
-        self.ledger.ends.push((at, id));
+        self.ledger.ends.push((at, id, evict));
         self.terminate(id, None);
         let body = r#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Success"}"#;
         Answer::ok(body.to_owned(), None)

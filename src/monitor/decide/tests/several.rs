@@ -1,6 +1,7 @@
 //! Several sources: each is compared by itself.
 
 use super::*;
+use crate::monitor::referrers::Concerns;
 
 /// Returns a policy about these sources. A question mark makes a source optional.
 fn about(sources: &str) -> Policy {
@@ -75,6 +76,18 @@ fn a_change_of_another_source_gets_a_list_of_its_own_and_the_earlier_one_keeps_i
     desk.at(33).observe();
     assert_eq!(desk.journal(), "a=1 2:10-10:1 1:30-30:6, b=1 2:12-12:2 3:20-20:4");
     assert!(!desk.is_revert() && desk.status.changed().len() == 1);
+}
+
+#[test]
+fn what_is_discovered_later_says_nothing_about_the_others() {
+    let mut desk = settled("a b", "a=1 b=1");
+    desk.policy = about("a b c d");
+    desk.policy.sources[2..].iter_mut().for_each(|source| source.origin = Origin::Referred);
+    assert_eq!(desk.at(100).read_all("a=1 b=1 c=1 d=1"), Finding::Baseline);
+    assert_eq!(desk.status.baselined_at, Some(server(0)));
+    desk.at(110).read_all("a=2 b=1 c=2 d=1");
+    let changed: Vec<String> = Concerns::of(&desk.status).changed.iter().map(ToString::to_string).collect();
+    assert_eq!(changed, ["ConfigMap/c"], "the others concern all pods, or have not changed");
 }
 
 /// Pods may have read what came and went, however long it has stood.
