@@ -16,9 +16,9 @@ use serde_json::value::to_raw_value;
 use serde_json::{Value, json};
 
 use crate::ambassador::Ambassador;
-use crate::create::{NO_SURGE, manifest, references, strategy};
+use crate::create::{Fields, NO_SURGE, manifest, references, strategy};
 use crate::documents::{self, Document};
-use crate::monitors::{Monitor, all};
+use crate::monitors::{Labels, Monitor, all, labels_of, name_of};
 use crate::options::{Access, Convert, WORKLOADS};
 use crate::outcome::Failure;
 use crate::request::SUSPENDED_AT;
@@ -32,9 +32,13 @@ const BATCH: [Resource; 2] = [
     Resource { api_version: "batch/v1", kind: "CronJob", plural: "cronjobs" },
     Resource { api_version: "batch/v1", kind: "Job", plural: "jobs" },
 ];
+/// By these, all that the pods refer to counts.
+const AUTOMATIC: [&str; 3] =
+    ["reloader.stakater.com/auto", "reloader.stakater.com/search", "wave.pusher.com/update-on-config-change"];
 const RENDER: &str = "render it first (helm template, kustomize build), and convert what comes of it";
 /// What becomes of other annotations, by parts of their keys.
-const NOTES: [(&str, &str); 5] = [
+const NOTES: [(&str, &str); 6] = [
+    ("/extra-", "name in sources those to which the pods do not refer"),
     ("/search", "the ConfigMonitor discovers all that the pods refer to: exclude what does not count"),
     ("/pause-period", "set quietPeriodSeconds, at most 3600"),
     ("/paused-at", "what Reloader has paused, nobody else resumes: kubectl rollout resume"),
@@ -51,18 +55,17 @@ pub(crate) async fn run(access: &Access, ambassador: &Ambassador, convert: &Conv
     let mut monitors: BTreeMap<String, Vec<(String, Policy)>> = BTreeMap::new();
     let (mut notes, mut leaves_out) = (Vec::new(), false);
     for Document { place, object } in documents {
-        let text = |field: &Value| field.as_str().unwrap_or_default().to_owned();
-        let named = object.as_ref().ok().map(|object| (text(&object["kind"]), text(&object["metadata"]["name"])));
-        let (kind, name) = named.unwrap_or_default();
+        let (object, why) = object.map_or_else(|why| (Value::Null, Some(why)), |object| (object, None));
+        let (kind, name) = (object["kind"].as_str().unwrap_or_default(), name_of(&object));
         let about = if name.is_empty() { place } else { format!("{kind}/{name}") };
         // What was listed says its namespace, too.
-        let own = object.as_ref().ok().and_then(|object| object["metadata"]["namespace"].as_str().map(str::to_owned));
-        let own = own.filter(|_| convert.filename.is_some()).or_else(|| access.namespace.clone());
-        let namespace = own.as_deref().unwrap_or(&ambassador.namespace);
-        let converted = object.and_then(|object| Conversion::of(&object, namespace, surges));
+        let own = object["metadata"]["namespace"].as_str().filter(|_| convert.filename.is_some());
+        let own = own.or(access.namespace.as_deref());
+        let namespace = own.unwrap_or(&ambassador.namespace);
+        let converted = why.map_or_else(|| Conversion::of(&object, surges), Err);
         let Conversion { monitor, notes: more } = converted.unwrap_or_else(|why| Conversion::without(vec![why]));
         notes.extend(more.into_iter().map(|note| format!("{about}: {note}")));
-        let Some(Converted { policy, fields, labels }) = monitor else { continue };
+        let Some(Converted { policy, fields, labels, is_less }) = monitor else { continue };
         let known = match monitors.entry(namespace.to_owned()) {
             Entry::Occupied(known) => known.into_mut(),
             Entry::Vacant(unknown) => unknown.insert(existing(ambassador, namespace, &mut notes).await?),
@@ -75,9 +78,9 @@ pub(crate) async fn run(access: &Access, ambassador: &Ambassador, convert: &Conv
         let of_monitor = if is_taken { format!("{name}-{}", kind.to_lowercase()) } else { name };
         // As if `kubectl cmon suspend` had done it, so that `resume --all` finds it.
         let annotations = [(SUSPENDED_AT, "before the move")];
-        print(format_args!("---\n{}", manifest(&of_monitor, own.as_deref(), &annotations, &fields)))?;
+        print(format_args!("---\n{}", manifest(&of_monitor, own, &annotations, &fields)))?;
         known.push((of_monitor, policy));
-        leaves_out |= !surges && kind == "Deployment";
+        leaves_out |= is_less;
     }
     if leaves_out {
         notes.push(format!("maxSurge is {NO_SURGE}"));
@@ -92,16 +95,15 @@ async fn existing(
     namespace: &str,
     notes: &mut Vec<String>,
 ) -> Result<Vec<(String, Policy)>, Failure> {
-    let known = match Monitor::objects(&ambassador.client.within(&namespace.into())).await {
-        Ok(known) => known.items,
+    let known = match Monitor::all(&ambassador.client.within(&namespace.into())).await {
+        Ok(known) => known,
         Err(error @ Error { cause: Cause::Forbidden(_) | Cause::NoSuchResource, .. }) => {
             notes.push(format!("{error}: see that no pods get a second ConfigMonitor"));
             Vec::new()
         }
         Err(error) => return Err(error.into()),
     };
-    let monitors = known.iter().filter_map(|object| Monitor::of(object).ok());
-    Ok(monitors.filter_map(|monitor| Some((monitor.metadata.name.to_string(), monitor.policy.ok()?))).collect())
+    Ok(known.into_iter().filter_map(|its| Some((its.metadata.name.to_string(), its.policy.ok()?))).collect())
 }
 
 /// Lists what may have annotations.
@@ -131,9 +133,11 @@ struct Conversion {
 struct Converted {
     policy: Policy,
     /// The fields of its spec.
-    fields: Vec<(&'static str, Value)>,
+    fields: Fields,
     /// The labels of the pods.
-    labels: BTreeMap<String, String>,
+    labels: Labels,
+    /// Whether maxSurge is left out.
+    is_less: bool,
 }
 
 impl Conversion {
@@ -143,7 +147,7 @@ impl Conversion {
 
     /// # Errors
     /// Why it cannot be converted.
-    fn of(object: &Value, namespace: &str, surges: bool) -> Result<Self, String> {
+    fn of(object: &Value, surges: bool) -> Result<Self, String> {
         let kind = object["kind"].as_str().unwrap_or_default();
         // A ConfigMap may hold any text, and what a source has as annotations is for `search`.
         if KINDS.iter().any(|(source, _)| source.resource().kind == kind) || is_made_by_its_owner(object) {
@@ -166,7 +170,7 @@ impl Conversion {
         let refers = references(&template["spec"]).map_err(|error| format!("its pod template: {error}"))?;
         let refers: BTreeSet<SourceName> = refers.into_iter().map(|(name, _)| name).collect();
         let mut notes: Vec<String> = annotations.keys().filter_map(|key| note(key)).collect();
-        let mut fields = sources(&annotations, &refers, namespace, &mut notes);
+        let mut fields = sources(&annotations, &refers, &mut notes);
         if fields.is_empty() {
             return Ok(Self::without(notes));
         }
@@ -176,7 +180,8 @@ impl Conversion {
             ("podSelector", labels.clone()),
             ("podSelectorExpressions", selector["matchExpressions"].clone()),
         ]);
-        fields.extend(strategy(kind, spec, surges));
+        let (strategy, is_less) = strategy(kind, spec, surges);
+        fields.extend(strategy);
         fields.push(("suspend", json!(true)));
         fields.retain(|(_, value)| !value.is_null());
         let of_fields: BTreeMap<_, _> = fields.iter().cloned().collect();
@@ -190,8 +195,8 @@ impl Conversion {
             notes
                 .push("its strategy is OnDelete, by which no edit has replaced its pods: this deletes them".to_owned());
         }
-        let labels = serde_json::from_value(template["metadata"]["labels"].clone()).unwrap_or_default();
-        Ok(Self { monitor: Some(Converted { policy, fields, labels }), notes })
+        let labels = labels_of(&template["metadata"]);
+        Ok(Self { monitor: Some(Converted { policy, fields, labels, is_less }), notes })
     }
 }
 
@@ -202,66 +207,40 @@ fn note(key: &str) -> Option<String> {
 }
 
 /// Returns the fields of the spec that say which content counts.
-fn sources(
-    annotations: &Annotations,
-    refers: &BTreeSet<SourceName>,
-    namespace: &str,
-    notes: &mut Vec<String>,
-) -> Vec<(&'static str, Value)> {
-    let is_on = |key: String| {
-        annotations.get(&key).is_some_and(|value| ["1", "t", "T", "true", "TRUE", "True"].contains(&&**value))
-    };
-    let text = |key: String| annotations.get(&key).map_or("", String::as_str);
+fn sources(annotations: &Annotations, refers: &BTreeSet<SourceName>, notes: &mut Vec<String>) -> Fields {
+    let is_on =
+        |key: &str| annotations.get(key).is_some_and(|value| ["1", "t", "true"].contains(&&*value.to_lowercase()));
+    let words = |key: String| words(annotations.get(&key).map_or("", String::as_str));
     let (mut kinds, mut named, mut exclude) = (BTreeSet::new(), BTreeSet::new(), Vec::new());
     for (kind, word) in KINDS {
-        let auto =
-            ["reloader.stakater.com/auto", "reloader.stakater.com/search", "wave.pusher.com/update-on-config-change"];
-        let is_auto =
-            auto.into_iter().any(|key| is_on(key.to_owned())) || is_on(format!("{word}.reloader.stakater.com/auto"));
-        let extra = text(format!("wave.pusher.com/extra-{word}s"));
-        let extra =
-            words(extra).map(|extra| extra.split_once('/').map_or((None, extra), |(of, name)| (Some(of), name)));
-        let (here, elsewhere): (Vec<_>, Vec<_>) = extra.partition(|(of, _)| of.is_none_or(|of| of == namespace));
-        notes.extend(
-            elsewhere
-                .iter()
-                .map(|(of, name)| format!("{name} is in the namespace {:?}, and is left out", of.unwrap_or_default())),
-        );
-        let list =
-            words(text(format!("{word}.reloader.stakater.com/reload"))).chain(here.iter().map(|(_, name)| *name));
-        let (names, patterns): (Vec<&str>, Vec<&str>) = list.partition(|word| is_name(word));
-        notes.extend(patterns.iter().map(|pattern| {
-            format!("{pattern:?} is a pattern: the ConfigMonitor discovers all that the pods refer to")
-        }));
-        if is_auto || !patterns.is_empty() {
+        let (names, patterns): (Vec<&str>, Vec<&str>) =
+            words(format!("{word}.reloader.stakater.com/reload")).partition(|word| is_name(word));
+        if !patterns.is_empty() {
+            let patterns = patterns.join(",");
+            notes.push(format!("{patterns:?} is a pattern: the ConfigMonitor discovers all that the pods refer to"));
+        }
+        let is_automatic = AUTOMATIC.into_iter().any(is_on) || is_on(&format!("{word}.reloader.stakater.com/auto"));
+        if is_automatic || !patterns.is_empty() {
             kinds.insert(kind);
         }
         named.extend(names.into_iter().map(|name| SourceName { kind, name: name.into() }));
-        let excluded =
-            words(text(format!("{word}s.exclude.reloader.stakater.com/reload"))).filter(|word| is_name(word));
+        let excluded = words(format!("{word}s.exclude.reloader.stakater.com/reload")).filter(|word| is_name(word));
         exclude.extend(excluded.map(|name| json!({"kind": kind, "name": name})));
     }
     if named.len() > MAX_SOURCES {
-        notes.push(format!(
-            "it names {} objects, more than {MAX_SOURCES}: the ConfigMonitor discovers those to which the pods refer",
-            named.len()
-        ));
-        kinds.extend(named.iter().map(|name| name.kind));
-        named.clear();
+        let number = named.len();
+        notes.push(format!("it names {number} objects: the ConfigMonitor discovers those to which the pods refer"));
+        kinds.extend(std::mem::take(&mut named).into_iter().map(|name| name.kind));
     }
     named.retain(|name| !(kinds.contains(&name.kind) && refers.contains(name)));
-    notes.extend(
-        named
-            .iter()
-            .filter(|name| !refers.contains(name))
-            .map(|name| format!("its pods do not refer to {name}: see that it exists")),
-    );
+    let unreferred = named.iter().filter(|name| !refers.contains(name));
+    notes.extend(unreferred.map(|name| format!("its pods do not refer to {name}: see that it exists")));
     // A name of an object that does not exist restarts nothing there, and holds up nothing here.
     let entry = |SourceName { kind, name }: &SourceName| {
         let field = if *kind == Kind::Secret { "secret" } else { "configMap" };
         json!({field: {"name": name, "optional": true}})
     };
-    let mut fields: Vec<(&str, Value)> = Vec::new();
+    let mut fields = Fields::new();
     if !named.is_empty() {
         fields.push(("sources", named.iter().map(entry).collect()));
     }
@@ -307,7 +286,7 @@ mod tests {
     }
 
     fn converted(annotations: &Value) -> Conversion {
-        Conversion::of(&deployment(annotations), "ns", false).unwrap()
+        Conversion::of(&deployment(annotations), false).unwrap()
     }
 
     /// Returns a field of the spec, and the number of notes.
@@ -338,7 +317,7 @@ mod tests {
         );
         assert_eq!(field(&json!({NAMED: "app-.*"}), "discover"), (json!({"kinds": ["ConfigMap"]}), 1));
         let extra = json!({WAVE: "true", "wave.pusher.com/extra-configmaps": "ns/more,own,else/where,app"});
-        assert_eq!(field(&extra, "sources"), (json!([entry("more"), entry("own")]), 3));
+        assert_eq!(field(&extra, "sources"), (json!(null), 1));
         let many: Vec<String> = (0..17).map(|number| format!("c{number}")).collect();
         assert_eq!(field(&json!({NAMED: many.join(",")}), "discover"), (json!({"kinds": ["ConfigMap"]}), 1));
     }
@@ -357,7 +336,7 @@ mod tests {
         let mut marked = deployment(&json!({AUTO: "true"}));
         marked["spec"]["template"]["metadata"]["annotations"] = json!({"checksum/config": "5e1f"});
         marked["spec"]["updateStrategy"] = json!({"type": "OnDelete"});
-        assert_eq!(Conversion::of(&marked, "ns", false).unwrap().notes.len(), 2);
+        assert_eq!(Conversion::of(&marked, false).unwrap().notes.len(), 2);
     }
 
     #[test]
@@ -365,7 +344,7 @@ mod tests {
         let why = |change: &dyn Fn(&mut Value)| {
             let mut object = deployment(&json!({AUTO: "true"}));
             change(&mut object);
-            Conversion::of(&object, "ns", false).map(|conversion| conversion.monitor.is_some())
+            Conversion::of(&object, false).map(|conversion| conversion.monitor.is_some())
         };
         assert_eq!(why(&|_| {}), Ok(true));
         assert!(why(&|patch| patch["spec"] = Value::Null).unwrap_err().contains("helm template"));
@@ -392,8 +371,8 @@ mod tests {
     fn annotations_of_the_template_count_if_the_workload_has_none() {
         let mut object = deployment(&json!({}));
         object["spec"]["template"]["metadata"]["annotations"] = json!({AUTO: "true"});
-        assert!(Conversion::of(&object, "ns", false).unwrap().monitor.is_some());
+        assert!(Conversion::of(&object, false).unwrap().monitor.is_some());
         object["metadata"]["annotations"] = json!({AUTO: "false"});
-        assert!(Conversion::of(&object, "ns", false).unwrap().monitor.is_none());
+        assert!(Conversion::of(&object, false).unwrap().monitor.is_none());
     }
 }

@@ -82,10 +82,10 @@ fn of_workload(
         ("podSelector", selector["matchLabels"].clone()),
         ("podSelectorExpressions", selector["matchExpressions"].clone()),
     ];
-    fields.extend(strategy(workload.resource.kind, &object["spec"], surges));
+    let (strategy, is_less) = strategy(workload.resource.kind, &object["spec"], surges);
+    fields.extend(strategy);
     let mut notes = Vec::new();
-    if !surges && strategy(workload.resource.kind, &object["spec"], true).iter().any(|(field, _)| *field == "maxSurge")
-    {
+    if is_less {
         notes.push(format!("its maxSurge is {NO_SURGE}"));
     }
     if !confidential.is_empty() {
@@ -130,11 +130,12 @@ fn without_nulls(value: &Value) -> Value {
     }
 }
 
-/// Returns how the workload itself would replace its pods. `surges`: whether pods may be handed over.
-pub(crate) fn strategy(kind: &str, spec: &Value, surges: bool) -> Fields {
+/// Returns how the workload itself would replace its pods, and whether its maxSurge is left out. `surges`: whether pods may be
+/// handed over.
+pub(crate) fn strategy(kind: &str, spec: &Value, surges: bool) -> (Fields, bool) {
     let is_some = |count: &&Value| !count.is_null() && **count != json!(0) && **count != json!("0%");
     let field = |name: &'static str, count: &Value| Some(count).filter(is_some).map(|count| (name, count.clone()));
-    match kind {
+    let mut fields = match kind {
         "Deployment" if spec["strategy"]["type"] == "Recreate" => vec![("maxUnavailable", json!("100%"))],
         "Deployment" => {
             // A manifest may leave the defaults to the API server.
@@ -142,17 +143,21 @@ pub(crate) fn strategy(kind: &str, spec: &Value, surges: bool) -> Fields {
             let of = |name: &str| Some(&rolling[name]).filter(|count| !count.is_null()).unwrap_or(&default);
             let fields = [
                 field("maxUnavailable", of("maxUnavailable")),
-                field("maxSurge", of("maxSurge")).filter(|_| surges),
+                field("maxSurge", of("maxSurge")),
                 field("minReadySeconds", &spec["minReadySeconds"]),
             ];
-            fields.into_iter().flatten().collect()
+            fields.into_iter().flatten().collect::<Fields>()
         }
         "DaemonSet" => {
             let of_its_own = field("maxUnavailable", &spec["updateStrategy"]["rollingUpdate"]["maxUnavailable"]);
             vec![of_its_own.unwrap_or(("maxUnavailable", json!(1)))]
         }
         _ => vec![("maxUnavailable", json!(1))],
-    }
+    };
+    let number = fields.len();
+    fields.retain(|(name, _)| surges || *name != "maxSurge");
+    let is_less = fields.len() < number;
+    (fields, is_less)
 }
 
 /// Writes a ConfigMonitor with these annotations, and these fields in its spec. All that comes from an object is a value in
@@ -201,18 +206,19 @@ mod tests {
     #[test]
     fn a_strategy_is_that_of_the_workload() {
         let rolling = |unavailable: Value, surge: Value| json!({"strategy": {"rollingUpdate": {"maxUnavailable": unavailable, "maxSurge": surge}}, "minReadySeconds": 5});
-        let deployment = strategy("Deployment", &rolling(json!(0), json!("25%")), true);
-        assert_eq!(deployment, [("maxSurge", json!("25%")), ("minReadySeconds", json!(5))]);
-        let deployment = strategy("Deployment", &rolling(json!(2), json!(0)), true);
-        assert_eq!(deployment, [("maxUnavailable", json!(2)), ("minReadySeconds", json!(5))]);
-        let default = [("maxUnavailable", json!("25%")), ("maxSurge", json!("25%"))];
-        assert_eq!(strategy("Deployment", &json!({}), true), default);
-        assert_eq!(strategy("Deployment", &json!({}), false), default[..1]);
+        let of = |kind: &str, spec: &Value| strategy(kind, spec, true).0;
+        let ready = ("minReadySeconds", json!(5));
+        let surging = of("Deployment", &rolling(json!(0), json!("25%")));
+        assert_eq!(surging, [("maxSurge", json!("25%")), ready.clone()]);
+        assert_eq!(of("Deployment", &rolling(json!(2), json!(0))), [("maxUnavailable", json!(2)), ready]);
+        let default = vec![("maxUnavailable", json!("25%")), ("maxSurge", json!("25%"))];
+        assert_eq!(strategy("Deployment", &json!({}), false), (default[..1].to_vec(), true));
+        assert_eq!(strategy("Deployment", &json!({}), true), (default, false));
         let recreate = json!({"strategy": {"type": "Recreate"}});
-        assert_eq!(strategy("Deployment", &recreate, true), [("maxUnavailable", json!("100%"))]);
-        assert_eq!(strategy("StatefulSet", &json!({}), true), [("maxUnavailable", json!(1))]);
+        assert_eq!(of("Deployment", &recreate), [("maxUnavailable", json!("100%"))]);
+        assert_eq!(of("StatefulSet", &json!({})), [("maxUnavailable", json!(1))]);
         let daemon_set = json!({"updateStrategy": {"rollingUpdate": {"maxUnavailable": "10%"}}});
-        assert_eq!(strategy("DaemonSet", &daemon_set, true), [("maxUnavailable", json!("10%"))]);
+        assert_eq!(of("DaemonSet", &daemon_set), [("maxUnavailable", json!("10%"))]);
     }
 
     /// Pieces of names that whoever creates a workload may have chosen: the API server takes most strings in a pod.

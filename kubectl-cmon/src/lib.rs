@@ -7,7 +7,6 @@ mod ambassador;
 mod complete;
 mod conditions;
 mod convert;
-mod coverage;
 mod create;
 mod doctor;
 mod documents;
@@ -20,7 +19,6 @@ mod request;
 mod restarters;
 pub mod shadow;
 mod status;
-mod surroundings;
 mod text;
 mod verdict;
 mod wait;
@@ -102,8 +100,7 @@ async fn run(Options { access, command }: Options) -> Result<ExitCode, Failure> 
         Command::Why(why) => why::run(&ambassador, why).await?,
         Command::Create(create) => create::run(&access, &ambassador, create).await?,
         Command::Convert(convert) => convert::run(&access, &ambassador, convert).await?,
-        Command::Coverage(search) => coverage::run(&ambassador, search).await?,
-        Command::Doctor(search) => doctor::run(&access, &ambassador, search).await?,
+        Command::Doctor(search) => doctor::run(&ambassador, search).await?,
         Command::Restart(restart) => request::restart(&namespaced, restart).await?,
         Command::Suspend(suspend) => request::suspend(&namespaced, suspend).await?,
         Command::Resume(resume) => request::resume(&namespaced, resume).await?,

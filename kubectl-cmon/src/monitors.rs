@@ -32,8 +32,14 @@ pub(crate) struct Monitor {
 /// The content of each source as of now, under the keys that the status has recorded. None: it does not exist.
 pub(crate) type Contents = BTreeMap<SourceName, Option<ContentHash>>;
 
+pub(crate) type Labels = BTreeMap<String, String>;
+
 pub(crate) fn name_of(object: &Value) -> String {
     object["metadata"]["name"].as_str().unwrap_or_default().to_owned()
+}
+
+pub(crate) fn labels_of(metadata: &Value) -> Labels {
+    serde_json::from_value(metadata["labels"].clone()).unwrap_or_default()
 }
 
 /// Selects all objects of a resource.
@@ -70,16 +76,8 @@ impl Monitor {
     }
 
     /// Reads all of the namespace, or of all namespaces.
-    pub(crate) async fn all(client: &Client) -> Result<Vec<Self>, Failure> {
-        let mut all = Vec::new();
-        Self::each(client, |monitor| all.push(monitor)).await?;
-        Ok(all)
-    }
-
-    /// Reads them a page at a time.
-    pub(crate) async fn each(client: &Client, mut see: impl FnMut(Self)) -> Result<(), Failure> {
-        client.list(&all(CONFIG_MONITORS), None, |monitor| see(Self::new(monitor))).await?;
-        Ok(())
+    pub(crate) async fn all(client: &Client) -> Result<Vec<Self>, Error> {
+        Ok(client.list(&all(CONFIG_MONITORS), None, Self::new).await?.items)
     }
 
     /// Returns whether the spec names the source, or pods have referred to it.

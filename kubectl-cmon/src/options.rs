@@ -15,36 +15,11 @@ use configmonitor_operator::monitor::source::SourceName;
 use jiff::SignedDuration;
 
 /// The flags of kubectl that have a value and are passed on.
-const VALUES: [(&str, Option<char>); 25] = [
-    ("as", None),
-    ("as-group", None),
-    ("as-uid", None),
-    ("as-user-extra", None),
-    ("cache-dir", None),
-    ("certificate-authority", None),
-    ("client-certificate", None),
-    ("client-key", None),
-    ("cluster", None),
-    ("context", None),
-    ("kubeconfig", None),
-    ("kuberc", None),
-    ("log-flush-frequency", None),
-    ("password", None),
-    ("profile", None),
-    ("profile-output", None),
-    ("proxy-url", None),
-    ("request-timeout", None),
-    ("server", Some('s')),
-    ("tls-server-name", None),
-    ("token", None),
-    ("user", None),
-    ("username", None),
-    ("v", Some('v')),
-    ("vmodule", None),
-];
+const VALUES: &str = "as as-group as-uid as-user-extra cache-dir certificate-authority client-certificate client-key cluster \
+                      context kubeconfig kuberc log-flush-frequency password profile profile-output proxy-url \
+                      request-timeout server tls-server-name token user username v vmodule";
 /// Those that are true or false.
-const SWITCHES: [&str; 4] =
-    ["disable-compression", "insecure-skip-tls-verify", "match-server-version", "warnings-as-errors"];
+const SWITCHES: &str = "disable-compression insecure-skip-tls-verify match-server-version warnings-as-errors";
 
 /// The owners of pods that have a pod template.
 pub(crate) const WORKLOADS: [Resource; 4] = [DEPLOYMENTS, STATEFUL_SETS, DAEMON_SETS, REPLICA_SETS];
@@ -104,10 +79,7 @@ pub(crate) enum Command {
     /// Print suspended ConfigMonitors for the workloads that Reloader or wave restarts.
     #[command(after_help = "Example: kubectl cmon convert -n shop > configmonitors.yaml")]
     Convert(Convert),
-    /// Say which sources nobody watches, and which pods more than one controller restarts.
-    #[command(after_help = "Example: kubectl cmon coverage -n shop")]
-    Coverage(Search),
-    /// Look for what keeps ConfigMonitors from their work, and say what to do.
+    /// Look for what keeps ConfigMonitors from their work, say what to do, and note what nobody watches.
     #[command(after_help = "Example: kubectl cmon doctor -n shop")]
     Doctor(Search),
     /// Request a restart of all selected pods.
@@ -130,9 +102,6 @@ pub(crate) struct Status {
     /// Print JSON.
     #[arg(short, long, value_name = "FORMAT")]
     pub(crate) output: Option<Format>,
-    /// Look again every two seconds.
-    #[arg(short, long)]
-    pub(crate) watch: bool,
 }
 
 /// A format of output that programs read.
@@ -344,11 +313,11 @@ pub(crate) fn matches(words: &[String]) -> Option<ArgMatches> {
 /// The command line with the flags of kubectl, which no help repeats.
 pub(crate) fn command() -> clap::Command {
     let hidden = |name: &'static str| Arg::new(name).long(name).global(true).hide(true);
-    let values = VALUES.map(|(name, short)| {
+    let values = VALUES.split(' ').map(|name| {
         let value = hidden(name).action(ArgAction::Append);
-        short.into_iter().fold(value, Arg::short)
+        if ["server", "v"].contains(&name) { value.short(name.chars().next()) } else { value }
     });
-    let switches = SWITCHES.map(|name| {
+    let switches = SWITCHES.split(' ').map(|name| {
         hidden(name).action(ArgAction::Append).num_args(0..=1).require_equals(true).default_missing_value("true")
     });
     CommandLine::command().args(values).args(switches)
@@ -357,7 +326,7 @@ pub(crate) fn command() -> clap::Command {
 /// Returns the flags for kubectl. A global flag is in the matches of the subcommand, wherever it was given.
 fn passed_on(matches: &ArgMatches) -> Vec<String> {
     let matches = matches.subcommand().map_or(matches, |(_, matches)| matches);
-    let names = VALUES.iter().map(|(name, _)| *name).chain(SWITCHES);
+    let names = VALUES.split(' ').chain(SWITCHES.split(' '));
     let given = names.flat_map(|name| {
         let values = matches.get_many::<String>(name).into_iter().flatten();
         values.map(move |value| format!("--{name}={value}"))
@@ -379,19 +348,19 @@ fn label(text: &str) -> Result<(String, String), String> {
     Ok((key.to_owned(), value.to_owned()))
 }
 
-fn workload(text: &str) -> Result<Workload, String> {
+/// Returns the kind in lower case, and the name.
+fn pair(text: &str) -> Result<(String, &str), String> {
     let (kind, name) = text.split_once('/').filter(|(_, name)| !name.is_empty()).ok_or("expected KIND/NAME")?;
-    let kind = kind.to_lowercase();
-    let short = |resource: &Resource| match resource.kind {
-        "Deployment" => "deploy",
-        "StatefulSet" => "sts",
-        "DaemonSet" => "ds",
-        _ => "rs",
+    Ok((kind.to_lowercase(), name))
+}
+
+fn workload(text: &str) -> Result<Workload, String> {
+    let (kind, name) = pair(text)?;
+    let is_it = |(resource, short): &(Resource, &str)| {
+        [&*resource.kind.to_lowercase(), resource.plural, short].contains(&&*kind)
     };
-    let is_it =
-        |resource: &Resource| [&*resource.kind.to_lowercase(), resource.plural, short(resource)].contains(&&*kind);
-    let resource = WORKLOADS.into_iter().find(is_it);
-    let resource = resource.ok_or_else(|| format!("{text:?} names no kind of workload"))?;
+    let found = WORKLOADS.into_iter().zip(["deploy", "sts", "ds", "rs"]).find(is_it);
+    let (resource, _) = found.ok_or_else(|| format!("{text:?} names no kind of workload"))?;
     Ok(Workload { resource, name: name.to_owned() })
 }
 
@@ -419,8 +388,8 @@ fn pod(text: &str) -> Result<String, String> {
 
 /// Reads a kind, by any of the names that kubectl knows, and the name of an object.
 pub(crate) fn source(text: &str) -> Result<SourceName, String> {
-    let (kind, name) = text.split_once('/').filter(|(_, name)| !name.is_empty()).ok_or("expected KIND/NAME")?;
-    let kind = match &*kind.to_lowercase() {
+    let (kind, name) = pair(text)?;
+    let kind = match &*kind {
         "cm" | "configmap" | "configmaps" => Kind::ConfigMap,
         "secret" | "secrets" => Kind::Secret,
         _ => return Err(format!("{kind:?} is neither a ConfigMap nor a Secret")),

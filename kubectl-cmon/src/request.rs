@@ -4,7 +4,6 @@ use configmonitor_operator::kube::client::Client;
 use configmonitor_operator::kube::error::{Cause, Error};
 use configmonitor_operator::monitor::{CONFIG_MONITORS, REQUEST};
 use jiff::Timestamp;
-use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::monitors::{Monitor, name_of};
@@ -20,24 +19,6 @@ const GITOPS: [&str; 4] =
 pub(crate) const SUSPENDED_AT: &str = "magalix.com/suspended-at";
 /// How often a status is written that somebody else writes at the same time.
 const ATTEMPTS: usize = 5;
-
-#[derive(Deserialize)]
-struct Written {
-    metadata: Managed,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Managed {
-    #[serde(default)]
-    managed_fields: Vec<Manager>,
-}
-
-#[derive(Deserialize)]
-struct Manager {
-    #[serde(default)]
-    manager: String,
-}
 
 pub(crate) async fn restart(client: &Client, restart: &Restart) -> Result<(), Failure> {
     let name = &restart.name;
@@ -59,10 +40,11 @@ pub(crate) async fn suspend(client: &Client, suspend: &Suspend) -> Result<(), Fa
     let now = Timestamp::now().to_string();
     let patch = json!({"metadata": {"annotations": {SUSPENDED_AT: now}}, "spec": {"suspend": true}});
     for name in names {
-        let written = client.merge::<Written>(CONFIG_MONITORS, &name, &patch).await?.value;
+        let written = client.merge::<Value>(CONFIG_MONITORS, &name, &patch).await?.value;
         print(format_args!("configmonitor/{name} suspended\n"))?;
-        let mut managers = written.metadata.managed_fields.into_iter().map(|fields| fields.manager);
-        if let Some(manager) = managers.find(|manager| GITOPS.contains(&&**manager)) {
+        let fields = written["metadata"]["managedFields"].as_array().into_iter().flatten();
+        let mut managers = fields.filter_map(|fields| fields["manager"].as_str());
+        if let Some(manager) = managers.find(|manager| GITOPS.contains(manager)) {
             say(format_args!(
                 "warning: {manager} applies {name}, and may undo this: set spec.suspend at its source, too"
             ));

@@ -1,7 +1,6 @@
 //! `status`: what a ConfigMonitor knows, does and waits for, joined with the pods that it selects.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use configmonitor_operator::kube::ServerTime;
 use configmonitor_operator::kube::list::List;
@@ -11,38 +10,19 @@ use configmonitor_operator::monitor::status::{
     self, CanaryState, Change, Entry, MAX_SOURCES_OF_ENTRY, Restart, SourceStatus,
 };
 use serde_json::{Value, json};
-use tokio::time::sleep;
 
 use crate::ambassador::Ambassador;
 use crate::conditions::{is_true, message, reason};
 use crate::monitors::{Monitor, pods_of};
 use crate::options::{Format, Status};
 use crate::outcome::Failure;
-use crate::text::{Node, ago, bar, count, pretty_json, print, reprint, say};
+use crate::text::{Node, ago, count, pretty_json, print, say};
 
-/// The time between two looks with `--watch`.
-const PAUSE: Duration = Duration::from_secs(2);
 /// Pods that are shown of an owner, unready ones first.
 const PODS_OF_OWNER: usize = 8;
 
+/// Shows one ConfigMonitor, or all of the namespace.
 pub(crate) async fn run(ambassador: &Ambassador, command: &Status) -> Result<(), Failure> {
-    let shown = look(ambassador, command).await?;
-    if !command.watch {
-        return print(shown);
-    }
-    reprint(shown)?;
-    loop {
-        sleep(PAUSE).await;
-        match look(ambassador, command).await {
-            Ok(shown) => reprint(shown)?,
-            Err(Failure::Away(why)) => say(format_args!("error: {why}")),
-            Err(failure) => return Err(failure),
-        }
-    }
-}
-
-/// Returns the text about one ConfigMonitor, or about all of the namespace.
-async fn look(ambassador: &Ambassador, command: &Status) -> Result<String, Failure> {
     let client = ambassador.client.within(&ambassador.namespace);
     let monitors = match &command.name {
         Some(name) => vec![Monitor::read(&client, name).await?],
@@ -59,13 +39,13 @@ async fn look(ambassador: &Ambassador, command: &Status) -> Result<String, Failu
         };
         match command.output {
             Some(Format::Json) => objects.push(object(monitor, pods.as_ref())),
-            None => texts.push(tree(monitor, pods.as_ref(), command.watch).to_string()),
+            None => texts.push(tree(monitor, pods.as_ref()).to_string()),
         }
     }
-    Ok(match command.output {
-        Some(Format::Json) => pretty_json(&Value::Array(objects)),
-        None => texts.join("\n"),
-    })
+    match command.output {
+        Some(Format::Json) => print(pretty_json(&Value::Array(objects))),
+        None => print(texts.join("\n")),
+    }
 }
 
 /// Returns the status, which programs know, and the pods.
@@ -93,7 +73,7 @@ fn object(monitor: &Monitor, pods: Option<&List<Pod>>) -> Value {
     })
 }
 
-fn tree(monitor: &Monitor, pods: Option<&List<Pod>>, draws_bars: bool) -> Node {
+fn tree(monitor: &Monitor, pods: Option<&List<Pod>>) -> Node {
     let name = &monitor.metadata.name;
     let invalid = monitor.policy.as_ref().err().map(|invalid| Node::leaf(format!("invalid: {invalid}")));
     let Some(status) = &monitor.status else {
@@ -105,7 +85,7 @@ fn tree(monitor: &Monitor, pods: Option<&List<Pod>>, draws_bars: bool) -> Node {
     parts.extend(invalid);
     let source = |source| Node::leaf(source_line(source, now));
     parts.push(Node::with("sources".to_owned(), status.sources.iter().map(source)));
-    parts.extend(status.restart.iter().map(|restart| restart_node(status, restart, now, draws_bars)));
+    parts.extend(status.restart.iter().map(|restart| restart_node(status, restart, now)));
     parts.extend(pods.map(|pods| pods_node(pods, content_since(status))));
     let history = Node::with("history".to_owned(), status.history.iter().map(|entry| Node::leaf(past(entry, now))));
     parts.extend(Some(history).filter(Node::has_parts));
@@ -131,7 +111,7 @@ pub(crate) fn source_line(source: &SourceStatus, now: Option<ServerTime>) -> Str
     format!("{}  {state}{found}{}{}", source.name, keys.collect::<String>(), unreferred.unwrap_or_default())
 }
 
-fn restart_node(status: &status::Status, restart: &Restart, now: Option<ServerTime>, draws_bars: bool) -> Node {
+fn restart_node(status: &status::Status, restart: &Restart, now: Option<ServerTime>) -> Node {
     let of = status.changed().into_iter().map(|source| format!("for {source}"));
     let of = of.chain(restart.request.iter().map(|request| format!("requested as {:?}", request.value)));
     let of: Vec<Node> = of.map(Node::leaf).collect();
@@ -140,7 +120,6 @@ fn restart_node(status: &status::Status, restart: &Restart, now: Option<ServerTi
         return Node::with(format!("restart  pending{}", outdated.unwrap_or_default()), of);
     };
     let replaced = begun.pods.saturating_sub(begun.remaining);
-    let bar = if draws_bars { format!("{} ", bar(replaced, begun.pods)) } else { String::new() };
     let began = ago(begun.started_at, now);
     let canary = begun.canary.iter().map(|canary| {
         let state = match &canary.state {
@@ -151,7 +130,7 @@ fn restart_node(status: &status::Status, restart: &Restart, now: Option<ServerTi
         };
         Node::leaf(format!("canary of {}: {state}", canary.pods))
     });
-    let line = format!("restart  {bar}{replaced} of {} pods replaced, began {began}", begun.pods);
+    let line = format!("restart  {replaced} of {} pods replaced, began {began}", begun.pods);
     Node::with(line, of.into_iter().chain(canary))
 }
 

@@ -1,15 +1,12 @@
-//! Trees, times and progress bars as text, and the way of all output: what is in it may come from anybody.
+//! Trees and times as text, and the way of all output: what is in it may come from anybody.
 
 use std::fmt::{self, Write as _};
-use std::io::{self, IsTerminal, Write as _};
+use std::io::{self, Write as _};
 
 use configmonitor_operator::kube::ServerTime;
 use serde_json::Value;
 
 use crate::outcome::Failure;
-
-/// Puts the cursor at the top, and clears what is below it.
-const REDRAW: &str = "\x1b[H\x1b[J";
 
 /// A line with the lines that belong to it.
 pub(crate) struct Node {
@@ -49,13 +46,10 @@ impl fmt::Display for Node {
 
 /// Prints a text. Nobody may read it to its end.
 pub(crate) fn print(text: impl fmt::Display) -> Result<(), Failure> {
-    write(&printable(&text.to_string()))
-}
-
-/// Prints a text in place of all that a terminal shows.
-pub(crate) fn reprint(text: impl fmt::Display) -> Result<(), Failure> {
-    let redraw = if io::stdout().is_terminal() { REDRAW } else { "" };
-    write(&format!("{redraw}{}", printable(&text.to_string())))
+    match write!(io::stdout(), "{}", printable(&text.to_string())).and_then(|()| io::stdout().flush()) {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Err(Failure::Unread),
+        printed => Ok(printed?),
+    }
 }
 
 /// Says something beside the output.
@@ -66,13 +60,6 @@ pub(crate) fn say(text: impl fmt::Display) {
 /// Says what a reader of the output should know.
 pub(crate) fn say_notes(notes: &[String]) {
     notes.iter().for_each(|note| say(format_args!("note: {}", in_one_line(note))));
-}
-
-fn write(text: &str) -> Result<(), Failure> {
-    match write!(io::stdout(), "{text}").and_then(|()| io::stdout().flush()) {
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Err(Failure::Unread),
-        printed => Ok(printed?),
-    }
 }
 
 /// Escapes what a terminal obeys instead of showing it, and what changes the order in which it shows text.
@@ -135,13 +122,6 @@ pub(crate) fn ago(time: ServerTime, now: Option<ServerTime>) -> String {
     }
 }
 
-/// Draws how much of something is done.
-pub(crate) fn bar(done: usize, of: usize) -> String {
-    const WIDTH: usize = 20;
-    let filled = (done * WIDTH).checked_div(of).unwrap_or(WIDTH).min(WIDTH);
-    format!("[{}{}]", "#".repeat(filled), ".".repeat(WIDTH - filled))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -163,11 +143,6 @@ mod tests {
         let value = serde_json::json!({"message": message});
         assert_eq!(printable(&compact_json(&value)), compact_json(&value), "JSON stays JSON");
         assert_eq!(serde_json::from_str::<Value>(&pretty_json(&value)).unwrap(), value);
-    }
-
-    #[test]
-    fn a_bar_is_full_at_the_end_and_if_there_is_nothing_to_do() {
-        assert_eq!([bar(1, 4), bar(4, 4), bar(0, 0)].map(|bar| bar.matches('#').count()), [5, 20, 20]);
     }
 
     #[test]

@@ -6,12 +6,11 @@ use std::sync::Arc;
 use configmonitor_operator::kube::error::{Cause, Error};
 use configmonitor_operator::kube::{PODS, Resource, ServerTime};
 use configmonitor_operator::monitor::status::{Entry, Status};
-use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::ambassador::Ambassador;
 use crate::conditions::{message, reason};
-use crate::monitors::{Monitor, all};
+use crate::monitors::{Labels, Monitor, all, labels_of, name_of};
 use crate::options::{Format, WORKLOADS, Why};
 use crate::outcome::Failure;
 use crate::plan::look_ahead;
@@ -19,26 +18,14 @@ use crate::shadow::Premise;
 use crate::status::{cause, purpose, source_line};
 use crate::text::{Node, ago, pretty_json, print};
 
-#[derive(Deserialize)]
-struct Labelled {
-    metadata: Metadata,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Metadata {
-    #[serde(default)]
-    labels: BTreeMap<String, String>,
-    creation_timestamp: Option<ServerTime>,
-}
-
 pub(crate) async fn run(ambassador: &Ambassador, why: &Why) -> Result<(), Failure> {
     let client = ambassador.client.within(&ambassador.namespace);
     let name = &why.pod;
-    let (labels, created, line) = match client.get::<Labelled>(PODS, name).await {
+    let (labels, created, line) = match client.get::<Value>(PODS, name).await {
         Ok(pod) => {
-            let Metadata { labels, creation_timestamp } = pod.value.metadata;
-            (labels, creation_timestamp, format!("Pod/{name}"))
+            let metadata = &pod.value["metadata"];
+            let created = serde_json::from_value(metadata["creationTimestamp"].clone()).ok();
+            (labels_of(metadata), created, format!("Pod/{name}"))
         }
         Err(Error { cause: Cause::NotFound(_), .. }) => {
             let (owner, labels) = owner_of(ambassador, name).await?;
@@ -114,21 +101,19 @@ fn is_of(entry: &Entry, created: Option<ServerTime>) -> bool {
 }
 
 /// Returns the workload with the longest name that begins the name of the pod, and the labels of its pods.
-async fn owner_of(ambassador: &Ambassador, pod: &str) -> Result<(String, BTreeMap<String, String>), Failure> {
+async fn owner_of(ambassador: &Ambassador, pod: &str) -> Result<(String, Labels), Failure> {
     let client = ambassador.client.within(&ambassador.namespace);
     let mut owners = Vec::new();
     for resource in WORKLOADS {
         let named = client.list(&all(resource), None, |object: Value| (resource, object)).await?;
         let is_it = |(_, object): &(Resource, Value)| {
-            let name = object["metadata"]["name"].as_str().unwrap_or_default();
-            pod.strip_prefix(name).is_some_and(|rest| rest.starts_with('-'))
+            pod.strip_prefix(&*name_of(object)).is_some_and(|rest| rest.starts_with('-'))
         };
         owners.extend(named.items.into_iter().filter(is_it));
     }
-    let longest = owners.into_iter().max_by_key(|(_, object)| object["metadata"]["name"].as_str().map(str::len));
+    let longest = owners.into_iter().max_by_key(|(_, object)| name_of(object).len());
     let Some((resource, object)) = longest else {
         return Err(Failure::Failed(format!("there is no pod {pod:?}, and no workload whose pods have such names")));
     };
-    let labels = serde_json::from_value(object["spec"]["template"]["metadata"]["labels"].clone()).unwrap_or_default();
-    Ok((format!("{}/{}", resource.kind, object["metadata"]["name"].as_str().unwrap_or_default()), labels))
+    Ok((format!("{}/{}", resource.kind, name_of(&object)), labels_of(&object["spec"]["template"]["metadata"])))
 }
