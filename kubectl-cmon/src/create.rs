@@ -10,7 +10,8 @@ use configmonitor_operator::options::DISCOVER_EXCLUDE;
 use serde_json::{Map, Value, json};
 
 use crate::ambassador::Ambassador;
-use crate::options::{Access, Create, Workload};
+use crate::monitors::name_of;
+use crate::options::{Access, Create};
 use crate::outcome::Failure;
 use crate::text::{compact_json, print, say_notes};
 
@@ -29,13 +30,13 @@ pub(crate) struct Read {
 pub(crate) async fn run(access: &Access, ambassador: &Ambassador, create: &Create) -> Result<(), Failure> {
     let namespace = access.namespace.as_deref();
     let monitor = match (&create.workload, &create.release) {
-        (Some(workload), _) => {
+        (Some((resource, name)), _) => {
             let client = ambassador.client.within(&ambassador.namespace);
-            let object: Value = client.get(workload.resource, &workload.name).await?.value;
+            let object: Value = client.get(*resource, name).await?.value;
             let surges = create.surge || ambassador.surges().await?;
-            let (fields, notes) = of_workload(workload, &object, create.secrets, surges)?;
+            let (fields, notes) = of_workload(resource.kind, &object, create.secrets, surges)?;
             say_notes(&notes);
-            manifest(&workload.name, namespace, &[], &fields)
+            manifest(name, namespace, &[], &fields)
         }
         (None, Some((key, value))) => manifest(value, namespace, &[], &of_release(key, value, create.secrets)),
         (None, None) => return Err(Failure::failed("name a workload, or a --release")),
@@ -50,20 +51,14 @@ fn of_release(key: &str, value: &str, secrets: bool) -> Fields {
 }
 
 /// Returns the fields of the spec, and notes for its reader.
-fn of_workload(
-    workload: &Workload,
-    object: &Value,
-    secrets: bool,
-    surges: bool,
-) -> Result<(Fields, Vec<String>), Failure> {
+fn of_workload(kind: &str, object: &Value, secrets: bool, surges: bool) -> Result<(Fields, Vec<String>), Failure> {
     let (sources, confidential): (Vec<_>, Vec<_>) = references(&object["spec"]["template"]["spec"])?
         .into_iter()
         .partition(|(name, _)| secrets || name.kind == Kind::ConfigMap);
     if sources.is_empty() {
         let kinds = if secrets { "ConfigMap or Secret" } else { "ConfigMap" };
-        return Err(Failure::Failed(format!(
-            "{workload} refers to no {kinds}, so that nothing would restart its pods"
-        )));
+        let why = format!("{kind}/{} refers to no {kinds}, so that nothing would restart its pods", name_of(object));
+        return Err(Failure::Failed(why));
     }
     let entry = |(name, read): &(SourceName, Read)| {
         let mut object = json!({"name": name.name});
@@ -82,7 +77,7 @@ fn of_workload(
         ("podSelector", selector["matchLabels"].clone()),
         ("podSelectorExpressions", selector["matchExpressions"].clone()),
     ];
-    let (strategy, is_less) = strategy(workload.resource.kind, &object["spec"], surges);
+    let (strategy, is_less) = strategy(kind, &object["spec"], surges);
     fields.extend(strategy);
     let mut notes = Vec::new();
     if is_less {
@@ -195,7 +190,6 @@ pub(crate) fn manifest(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use configmonitor_operator::kube::objects::DEPLOYMENTS;
     use proptest::collection::vec;
     use proptest::prelude::*;
     use proptest::sample::select;
@@ -254,7 +248,6 @@ mod tests {
             [map, key, secret, label, value, count] in [(); 6].map(|()| hostile()),
             secrets: bool,
         ) {
-            let workload = Workload { resource: DEPLOYMENTS, name: value.clone() };
             let object = json!({"spec": {
                 "selector": {"matchLabels": {&label: value}, "matchExpressions": [{"key": label, "operator": "In", "values": [value]}]},
                 "strategy": {"rollingUpdate": {"maxSurge": count}},
@@ -263,7 +256,7 @@ mod tests {
                     "volumes": [{"secret": {"secretName": secret}}],
                 }},
             }});
-            let (fields, notes) = of_workload(&workload, &object, secrets, true).unwrap();
+            let (fields, notes) = of_workload("Deployment", &object, secrets, true).unwrap();
             let text = manifest(&value, Some(&label), &[], &fields);
             let mut sources = vec![json!({"configMap": {"name": map, "keys": [key]}})];
             sources.extend(secrets.then(|| json!({"secret": {"name": secret}})));

@@ -65,7 +65,7 @@ fn files(path: &Path) -> io::Result<Vec<PathBuf>> {
 /// Returns the documents of a text, with the elements of lists in place of these.
 fn documents(place: &str, text: &str) -> Vec<Document> {
     let mut texts = vec![String::new()];
-    for line in text.lines() {
+    for line in text.trim_start_matches('\u{feff}').lines() {
         // No text in YAML has this at the beginning of a line.
         let marked = line.strip_prefix("---").filter(|rest| rest.is_empty() || rest.starts_with(' '));
         if marked.is_some() {
@@ -95,9 +95,12 @@ fn parse(text: &str) -> Result<Value, String> {
     if let Ok(value) = serde_json::from_str(text) {
         return Ok(value);
     }
-    let mut value: serde_norway::Value = serde_norway::from_str(text).map_err(|error| error.to_string())?;
-    value.apply_merge().map_err(|error| error.to_string())?;
-    serde_json::to_value(value).map_err(|error| error.to_string())
+    let yaml = serde_norway::from_str(text).and_then(|mut value: serde_norway::Value| {
+        value.apply_merge()?;
+        serde_norway::from_value(value)
+    });
+    let advice = if text.contains("{{") { ": render the template first (helm template)" } else { "" };
+    yaml.map_err(|error| format!("{error}{advice}"))
 }
 
 #[cfg(test)]
@@ -108,12 +111,13 @@ mod tests {
 
     #[test]
     fn a_document_that_cannot_be_read_costs_no_other_one() {
-        let text = "# shop\nkind: A\n---\nkind: {{ .Values.kind }}\n--- # the last\nkind: List\nitems: [{kind: B}, {kind: C}]\n---\nkind: PodList\nitems: null\n---\n";
+        let text = "\u{feff}# shop\nkind: A\n---\nkind: {{ .Values.kind }}\n--- # the last\nkind: List\nitems: [{kind: B}, {kind: C}]\n---\nkind: PodList\nitems: null\n---\n";
         let read = documents("f", text);
         let objects: Vec<_> = read.iter().map(|document| document.object.as_ref().ok()).collect();
         let [a, b, c] = ["A", "B", "C"].map(|kind| json!({"kind": kind}));
         assert_eq!(objects, [Some(&a), None, Some(&b), Some(&c)]);
         assert_eq!(read[1].place, "f, document 2");
+        assert!(read[1].object.as_ref().unwrap_err().ends_with("(helm template)"));
     }
 
     #[test]

@@ -1,7 +1,6 @@
 //! The command line.
 
 use std::ffi::OsString;
-use std::fmt;
 use std::path::Path;
 use std::process::ExitCode;
 use std::str::FromStr;
@@ -154,7 +153,7 @@ pub(crate) struct Plan {
 pub(crate) struct Create {
     /// The workload, such as deployment/shop.
     #[arg(value_name = "KIND/NAME", value_parser = workload, required_unless_present = "release")]
-    pub(crate) workload: Option<Workload>,
+    pub(crate) workload: Option<(Resource, String)>,
     /// All pods with this label, whose sources are then read from the pods.
     #[arg(long, value_name = "KEY=VALUE", value_parser = label, conflicts_with = "workload")]
     pub(crate) release: Option<(String, String)>,
@@ -164,13 +163,6 @@ pub(crate) struct Create {
     /// Take maxSurge over, though no operator is seen that hands pods over.
     #[arg(long)]
     pub(crate) surge: bool,
-}
-
-/// An owner of pods.
-#[derive(Clone, Debug)]
-pub(crate) struct Workload {
-    pub(crate) resource: Resource,
-    pub(crate) name: String,
 }
 
 /// What to convert.
@@ -354,20 +346,14 @@ fn pair(text: &str) -> Result<(String, &str), String> {
     Ok((kind.to_lowercase(), name))
 }
 
-fn workload(text: &str) -> Result<Workload, String> {
+fn workload(text: &str) -> Result<(Resource, String), String> {
     let (kind, name) = pair(text)?;
     let is_it = |(resource, short): &(Resource, &str)| {
         [&*resource.kind.to_lowercase(), resource.plural, short].contains(&&*kind)
     };
     let found = WORKLOADS.into_iter().zip(["deploy", "sts", "ds", "rs"]).find(is_it);
     let (resource, _) = found.ok_or_else(|| format!("{text:?} names no kind of workload"))?;
-    Ok(Workload { resource, name: name.to_owned() })
-}
-
-impl fmt::Display for Workload {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", self.resource.kind, self.name)
-    }
+    Ok((resource, name.to_owned()))
 }
 
 /// Reads the name of an object, alone or as `kubectl get --output name` prints it.

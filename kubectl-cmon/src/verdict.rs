@@ -46,6 +46,7 @@ impl Verdict {
         if asked.is_some() && asked != status.last_handled_restart_request.as_ref() && asked != taken_up {
             return match reason {
                 Some(Reason::Suspended) => Self::Held(message(status)),
+                Some(Reason::SourceNotFound) => Self::Missing(message(status)),
                 // It is taken up once the restart before it is over.
                 Some(Reason::ProgressDeadlineExceeded) => Self::Stalled(message(status)),
                 _ if pending.is_some_and(|restart| restart.begun.is_some()) => Self::NotYet(message(status)),
@@ -153,6 +154,8 @@ mod tests {
         }
         let missing = status(conditions("SourceNotFound", ""));
         assert_eq!(judged(missing, None), Verdict::Missing("SourceNotFound".to_owned()));
+        let asked = with("lastHandledRestartRequest", json!("w"), "SourceNotFound", "");
+        assert_eq!(judged(asked, None), Verdict::Missing("SourceNotFound".to_owned()));
         let held = with("sources", changed("sha256:2"), "OutsideWindow", "Reconciling");
         assert_eq!(judged(held, two), Verdict::Held("OutsideWindow".to_owned()));
         let failed = with("sources", changed("sha256:2"), "CanaryFailed", "Stalled");
