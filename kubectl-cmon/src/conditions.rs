@@ -1,5 +1,6 @@
 //! What the conditions of a ConfigMonitor say.
 
+use configmonitor_operator::monitor::reason::Reason;
 use configmonitor_operator::monitor::status::{Condition, Status};
 
 pub(crate) fn condition<'a>(status: &'a Status, r#type: &str) -> Option<&'a Condition> {
@@ -17,7 +18,11 @@ pub(crate) fn is_true(status: &Status, r#type: &str) -> bool {
 
 /// Returns what the operator says: the message of the condition that is true, or else why the ConfigMonitor is not Ready.
 pub(crate) fn message(status: &Status) -> String {
-    let said = ["Stalled", "Reconciling"].into_iter().filter(|r#type| is_true(status, r#type));
-    let said = said.chain(["Ready"]).find_map(|r#type| condition(status, r#type));
-    said.map_or(String::new(), |said| said.message.to_string())
+    let says: &[&str] = match ["Stalled", "Reconciling"].into_iter().find(|r#type| is_true(status, r#type)) {
+        Some(holds) => &[holds],
+        None if reason(status) == <&str>::from(Reason::Suspended) => &["Ready", "Reconciling"],
+        None => &["Ready"],
+    };
+    let said = says.iter().filter_map(|r#type| condition(status, r#type)).map(|condition| &*condition.message);
+    said.collect::<Vec<_>>().join("; ")
 }

@@ -57,12 +57,16 @@ pub(crate) async fn run(access: &Access, ambassador: &Ambassador, convert: &Conv
     for Document { place, object } in documents {
         let (object, why) = object.map_or_else(|why| (Value::Null, Some(why)), |object| (object, None));
         let (kind, name) = (object["kind"].as_str().unwrap_or_default(), name_of(&object));
-        let about = if name.is_empty() { place } else { format!("{kind}/{name}") };
         // What was listed says its namespace, too.
         let own = object["metadata"]["namespace"].as_str().filter(|_| convert.filename.is_some());
         let own = own.or(access.namespace.as_deref());
         let namespace = own.unwrap_or(&ambassador.namespace);
-        let converted = why.map_or_else(|| Conversion::of(&object, surges), Err);
+        let about = match own.filter(|own| access.namespace.as_deref() != Some(own)) {
+            _ if name.is_empty() => place,
+            Some(own) => format!("{kind}/{name} in {own}"),
+            None => format!("{kind}/{name}"),
+        };
+        let converted = why.map(|why| format!("skipped: {why}")).map_or_else(|| Conversion::of(&object, surges), Err);
         let Conversion { monitor, notes: more } = converted.unwrap_or_else(|why| Conversion::without(vec![why]));
         notes.extend(more.into_iter().map(|note| format!("{about}: {note}")));
         let Some(Converted { policy, fields, labels, is_less }) = monitor else { continue };
@@ -84,6 +88,9 @@ pub(crate) async fn run(access: &Access, ambassador: &Ambassador, convert: &Conv
     }
     if leaves_out {
         notes.push(format!("maxSurge is {NO_SURGE}"));
+    }
+    if notes.is_empty() && monitors.is_empty() {
+        notes.push("no workload has an annotation of Reloader or wave".to_owned());
     }
     say_notes(&notes);
     Ok(())
@@ -162,10 +169,10 @@ impl Conversion {
         let carriers = [&object["metadata"], &template["metadata"]].map(annotations);
         let found = carriers.into_iter().find(|its| its.keys().any(|key| tool(key).is_some()));
         let Some(annotations) = found.filter(|_| template["spec"]["containers"].is_array()) else {
-            return Err(format!("it has {mention}, but is no workload as a whole: {RENDER}"));
+            return Err(format!("it has {mention}, but is not a complete workload: {RENDER}"));
         };
         if !object["metadata"]["name"].is_string() {
-            return Err("its metadata.name is no text".to_owned());
+            return Err("quote its metadata.name, which is no text".to_owned());
         }
         let refers = references(&template["spec"]).map_err(|error| format!("its pod template: {error}"))?;
         let refers: BTreeSet<SourceName> = refers.into_iter().map(|(name, _)| name).collect();
@@ -234,7 +241,9 @@ fn sources(annotations: &Annotations, refers: &BTreeSet<SourceName>, notes: &mut
     }
     named.retain(|name| !(kinds.contains(&name.kind) && refers.contains(name)));
     let unreferred = named.iter().filter(|name| !refers.contains(name));
-    notes.extend(unreferred.map(|name| format!("its pods do not refer to {name}: see that it exists")));
+    notes.extend(
+        unreferred.map(|name| format!("{name} is named, but its pods do not refer to it: check that it exists")),
+    );
     // A name of an object that does not exist restarts nothing there, and holds up nothing here.
     let entry = |SourceName { kind, name }: &SourceName| {
         let field = if *kind == Kind::Secret { "secret" } else { "configMap" };

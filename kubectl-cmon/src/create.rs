@@ -4,9 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 use configmonitor_operator::kube::references::{References, Referred};
+use configmonitor_operator::monitor::CONFIG_MONITORS;
 use configmonitor_operator::monitor::content::Kind;
 use configmonitor_operator::monitor::source::SourceName;
 use configmonitor_operator::options::DISCOVER_EXCLUDE;
+use serde::de::IgnoredAny;
 use serde_json::{Map, Value, json};
 
 use crate::ambassador::Ambassador;
@@ -34,7 +36,10 @@ pub(crate) async fn run(access: &Access, ambassador: &Ambassador, create: &Creat
             let client = ambassador.client.within(&ambassador.namespace);
             let object: Value = client.get(*resource, name).await?.value;
             let surges = create.surge || ambassador.surges().await?;
-            let (fields, notes) = of_workload(resource.kind, &object, create.secrets, surges)?;
+            let (fields, mut notes) = of_workload(resource.kind, &object, create.secrets, surges)?;
+            if client.get::<IgnoredAny>(CONFIG_MONITORS, name).await.is_ok() {
+                notes.push(format!("ConfigMonitor/{name} exists: what is printed would replace it"));
+            }
             say_notes(&notes);
             manifest(name, namespace, &[], &fields)
         }

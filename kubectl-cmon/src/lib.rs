@@ -4,7 +4,6 @@
 //! its own. `options` reads the command line, and each command has a module.
 
 mod ambassador;
-mod complete;
 mod conditions;
 mod convert;
 mod create;
@@ -37,7 +36,6 @@ use self::outcome::Failure;
 pub fn main() -> ExitCode {
     let mut arguments = std::env::args_os();
     let task = match arguments.nth(1) {
-        Some(word) if word == complete::COMPLETE => Task::Complete(arguments.collect()),
         Some(word) if word == ambassador::TIED => Task::Tied(arguments.collect()),
         _ => match Options::read(std::env::args_os()) {
             Ok(options) => Task::Run(options),
@@ -65,8 +63,6 @@ pub fn main() -> ExitCode {
 /// What to do.
 enum Task {
     Run(Options),
-    /// Complete these words.
-    Complete(Vec<OsString>),
     /// Run kubectl for another process of this program.
     Tied(Vec<OsString>),
 }
@@ -78,7 +74,6 @@ async fn until_terminated(task: Task) -> Result<ExitCode, Failure> {
     let work = async {
         match task {
             Task::Run(options) => run(options).await,
-            Task::Complete(words) => complete::run(words).await.map(|()| ExitCode::SUCCESS),
             Task::Tied(words) => ambassador::tied(words).await,
         }
     };

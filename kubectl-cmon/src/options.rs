@@ -256,15 +256,6 @@ impl Command {
     }
 }
 
-impl Access {
-    /// To read, with what these words say.
-    pub(crate) fn to_read(words: &[String]) -> Self {
-        let matches = matches(words);
-        let namespace = matches.as_ref().and_then(|matches| matches.get_one::<String>("namespace").cloned());
-        Self { kubectl: matches.as_ref().map(passed_on).unwrap_or_default(), namespace, only_reads: true }
-    }
-}
-
 impl Options {
     /// Reads the command line, or prints help, the version or what is wrong.
     pub(crate) fn read(arguments: impl IntoIterator<Item = OsString>) -> Result<Self, ExitCode> {
@@ -296,14 +287,8 @@ fn command_named(program: &str) -> clap::Command {
     command().mut_subcommands(example).bin_name(&name)
 }
 
-/// Reads the words so far of a command line, as far as they can be understood.
-pub(crate) fn matches(words: &[String]) -> Option<ArgMatches> {
-    let words = [String::new()].into_iter().chain(words.iter().cloned());
-    command().ignore_errors(true).try_get_matches_from(words).ok()
-}
-
 /// The command line with the flags of kubectl, which no help repeats.
-pub(crate) fn command() -> clap::Command {
+fn command() -> clap::Command {
     let hidden = |name: &'static str| Arg::new(name).long(name).global(true).hide(true);
     let values = VALUES.split(' ').map(|name| {
         let value = hidden(name).action(ArgAction::Append);
@@ -327,8 +312,8 @@ fn passed_on(matches: &ArgMatches) -> Vec<String> {
 }
 
 fn duration(text: &str) -> Result<Duration, String> {
-    let duration = SignedDuration::from_str(text).map_err(|error| error.to_string())?;
-    Duration::try_from(duration).map_err(|_| "must not be negative".to_owned())
+    let duration = SignedDuration::from_str(text).ok().and_then(|duration| Duration::try_from(duration).ok());
+    duration.ok_or_else(|| "expected a duration such as 90s or 15m".to_owned())
 }
 
 fn label(text: &str) -> Result<(String, String), String> {
@@ -352,7 +337,8 @@ fn workload(text: &str) -> Result<(Resource, String), String> {
         [&*resource.kind.to_lowercase(), resource.plural, short].contains(&&*kind)
     };
     let found = WORKLOADS.into_iter().zip(["deploy", "sts", "ds", "rs"]).find(is_it);
-    let (resource, _) = found.ok_or_else(|| format!("{text:?} names no kind of workload"))?;
+    let (resource, _) =
+        found.ok_or_else(|| format!("{kind:?} is no deployment, statefulset, daemonset or replicaset"))?;
     Ok((resource, name.to_owned()))
 }
 

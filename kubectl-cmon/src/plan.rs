@@ -47,6 +47,10 @@ pub struct Outlook {
     /// Whether no field says how many pods may be unavailable.
     is_by_default: bool,
     is_new: bool,
+    /// What keeps the operator from doing so, by the status.
+    obstacle: Option<String>,
+    /// A restart that is requested waits for the one before it, or for a source.
+    is_queued: bool,
 }
 
 /// What would become of the ConfigMonitors of a namespace, and the workloads that roll out by themselves.
@@ -148,6 +152,9 @@ async fn prospect(
     }
     let objects: BTreeMap<String, Option<Value>> = edits.iter().filter_map(|edit| edit.object(&namespace)).collect();
     let own_pod = ambassador.operator(&namespace).await?;
+    if let Some(deleted) = plan.delete.first().filter(|_| monitors.is_empty() && plan.filename.is_none()) {
+        return Err(Failure::Failed(format!("no ConfigMonitor with the source {deleted} in namespace {namespace:?}")));
+    }
     let plays = monitors.into_iter().map(|(name, (mut monitor, is_new))| {
         if plan.resume {
             remove(&mut monitor["spec"], &["suspend"]);
@@ -184,10 +191,13 @@ pub async fn look_ahead(
         notes: now.notes,
         is_surge: !premise.monitor["spec"]["maxSurge"].is_null(),
         is_by_default: ["maxUnavailable", "maxSurge"].iter().all(|field| premise.monitor["spec"][field].is_null()),
+        is_queued: asks(&now.monitor),
         status,
         is_new,
+        // An edit of the spec may remove it.
+        obstacle: obstacle(&premise.monitor).filter(|_| premise.monitor["metadata"]["resourceVersion"] != "plan"),
     };
-    let is_pending = outlook.status.restart.is_some() || !now.pods.is_empty() || asks(&premise);
+    let is_pending = outlook.status.restart.is_some() || !now.pods.is_empty() || asks(&premise.monitor);
     if is_new || !is_pending {
         return Ok(outlook);
     }
@@ -222,10 +232,19 @@ impl Outlook {
     }
 }
 
-/// Returns whether a restart is requested.
-fn asks(premise: &Premise) -> bool {
-    let asked = &premise.monitor["metadata"]["annotations"][REQUEST];
-    asked.is_string() && *asked != premise.monitor["status"]["lastHandledRestartRequest"]
+/// Returns whether a restart is requested that is not under way.
+fn asks(monitor: &Value) -> bool {
+    let (asked, status) = (&monitor["metadata"]["annotations"][REQUEST], &monitor["status"]);
+    let known = [&status["lastHandledRestartRequest"], &status["restart"]["request"]["value"]];
+    asked.is_string() && !known.contains(&asked)
+}
+
+/// Returns why nothing comes of the plan, by the status.
+fn obstacle(monitor: &Value) -> Option<String> {
+    match Monitor::of(monitor).ok()?.status {
+        None => Some("no operator has read its spec".to_owned()),
+        Some(status) => (reason(&status) == <&str>::from(Reason::Forbidden)).then(|| message(&status)),
+    }
 }
 
 /// As if every window were open, and every wait over.
@@ -234,9 +253,8 @@ fn without_gates(premise: &Premise) -> Premise {
     let spec = &mut free.monitor["spec"];
     remove(spec, &["suspend", "windows", "minIntervalSeconds"]);
     spec["quietPeriodSeconds"] = json!(0);
-    for source in free.monitor["status"]["sources"].as_array_mut().into_iter().flatten() {
-        remove(source, &["restarts"]);
-    }
+    let sources = free.monitor.pointer_mut("/status/sources").and_then(Value::as_array_mut);
+    sources.into_iter().flatten().for_each(|source| remove(source, &["restarts"]));
     free
 }
 
@@ -253,7 +271,7 @@ fn remove(object: &mut Value, fields: &[&str]) {
 }
 
 fn object(namespace: &str, outlook: &Outlook) -> Value {
-    let Outlook { name, status, first, later, is_held, notes, is_new, .. } = outlook;
+    let Outlook { name, status, first, later, is_held, notes, is_new, obstacle, is_queued, .. } = outlook;
     json!({
         "namespace": namespace,
         "name": name,
@@ -261,6 +279,8 @@ fn object(namespace: &str, outlook: &Outlook) -> Value {
         "message": message(status),
         "held": is_held,
         "new": is_new,
+        "obstacle": obstacle,
+        "queued": is_queued,
         "first": first,
         "later": later,
         "events": notes,
@@ -268,17 +288,20 @@ fn object(namespace: &str, outlook: &Outlook) -> Value {
 }
 
 fn node(outlook: &Outlook) -> Node {
-    let Outlook { name, status, first, later, is_held, notes, is_surge, is_by_default, is_new } = outlook;
+    let Outlook { name, status, first, later, notes, .. } = outlook;
+    let Outlook { is_held, is_surge, is_by_default, is_new, obstacle, is_queued, .. } = outlook;
     let number = first.len() + later.len();
     let of = status.restart.iter().map(|restart| format!(" for {}", purpose(status, restart))).collect::<String>();
     let line = match number {
         0 if *is_new && outlook.is_wrong() => format!("new: {}", reason(status)),
         0 if *is_new => "new: its first content is the baseline, and restarts nothing".to_owned(),
+        0 if *is_queued => format!("{}: a restart is requested, and waits", reason(status)),
         0 => format!("{}: nothing to restart", reason(status)),
         _ => format!("restarts {}{of}", count(number, "pod")),
     };
     let said = Some(message(status)).filter(|said| (number == 0 || *is_held || first.is_empty()) && !said.is_empty());
-    let mut parts: Vec<Node> = said.into_iter().map(Node::leaf).collect();
+    let obstacle = obstacle.iter().map(|why| format!("the operator does none of this now: {why}"));
+    let mut parts: Vec<Node> = obstacle.chain(said).map(Node::leaf).collect();
     let pods = |title: &str, names: &[String]| {
         let names = names.iter().cloned().map(Node::leaf);
         Some(Node::with(title.to_owned(), names)).filter(Node::has_parts)
@@ -289,7 +312,7 @@ fn node(outlook: &Outlook) -> Node {
         parts.push(Node::leaf("maxSurge: each serves on as a pod of its Deployment until it has a successor, if the operator may hand pods over".to_owned()));
     }
     if !later.is_empty() && *is_by_default {
-        let budget = "without maxUnavailable: 25% of the pods of each owner at a time, of all StatefulSets one pod";
+        let budget = "by default: 25% of the pods of each owner at a time, and of all StatefulSets one pod";
         parts.push(Node::leaf(budget.to_owned()));
     }
     parts.extend(notes.iter().cloned().map(Node::leaf));

@@ -20,7 +20,8 @@ pub(crate) type Annotations = BTreeMap<String, String>;
 /// Returns the annotations of an object.
 pub(crate) fn annotations(metadata: &Value) -> Annotations {
     let pairs = metadata["annotations"].as_object().into_iter().flatten();
-    pairs.filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned()))).collect()
+    // Manifests often lack the quotes.
+    pairs.map(|(key, value)| (key.clone(), value.as_str().map_or_else(|| value.to_string(), str::to_owned))).collect()
 }
 
 /// Returns the tool that an annotation is for.

@@ -4,15 +4,17 @@ use std::collections::BTreeMap;
 
 use configmonitor_operator::kube::ServerTime;
 use configmonitor_operator::kube::list::List;
+use configmonitor_operator::monitor::content::ContentHash;
 use configmonitor_operator::monitor::pod::Pod;
 use configmonitor_operator::monitor::source::SourceName;
+use configmonitor_operator::monitor::status::NO_ACTION_NEEDED;
 use configmonitor_operator::monitor::status::{
     self, CanaryState, Change, Entry, MAX_SOURCES_OF_ENTRY, Restart, SourceStatus,
 };
 use serde_json::{Value, json};
 
 use crate::ambassador::Ambassador;
-use crate::conditions::{is_true, message, reason};
+use crate::conditions::{condition, is_true, message, reason};
 use crate::monitors::{Monitor, pods_of};
 use crate::options::{Format, Status};
 use crate::outcome::Failure;
@@ -82,7 +84,9 @@ fn tree(monitor: &Monitor, pods: Option<&List<Pod>>) -> Node {
     let ready = if is_true(status, "Ready") { "Ready" } else { "not Ready" };
     let now = pods.map(|pods| pods.at);
     let mut parts = vec![Node::leaf(message(status))];
-    parts.extend(invalid);
+    let advice = condition(status, "Stalled").filter(|stalled| stalled.status != "True");
+    let advice = advice.map(|stalled| stalled.message.to_string()).filter(|advice| advice != NO_ACTION_NEEDED);
+    parts.extend(advice.map(Node::leaf).into_iter().chain(invalid));
     let source = |source| Node::leaf(source_line(source, now));
     parts.push(Node::with("sources".to_owned(), status.sources.iter().map(source)));
     parts.extend(status.restart.iter().map(|restart| restart_node(status, restart, now)));
@@ -96,7 +100,7 @@ fn tree(monitor: &Monitor, pods: Option<&List<Pod>>) -> Node {
 pub(crate) fn source_line(source: &SourceStatus, now: Option<ServerTime>) -> String {
     let at = |change: &Change| ago(change.observed_at, now);
     let state = match &source.changes[..] {
-        [] if source.hash.is_none() => "not found".to_owned(),
+        [] if source.hash.is_none() || source.hash == Some(ContentHash::absent()) => "not found".to_owned(),
         [] => "recorded".to_owned(),
         [.., last] if !source.differs() => format!("reverted {}", at(last)),
         [only] => format!("changed {}", at(only)),
@@ -130,7 +134,7 @@ fn restart_node(status: &status::Status, restart: &Restart, now: Option<ServerTi
         };
         Node::leaf(format!("canary of {}: {state}", canary.pods))
     });
-    let line = format!("restart  {replaced} of {} pods replaced, began {began}", begun.pods);
+    let line = format!("restart  {replaced} of {} replaced, began {began}", count(begun.pods, "pod"));
     Node::with(line, of.into_iter().chain(canary))
 }
 
@@ -184,7 +188,7 @@ fn past(entry: &Entry, now: Option<ServerTime>) -> String {
     let result: &str = entry.result.into();
     let took = entry.completed_at.since(entry.started_at).as_secs();
     let (ended, why) = (ago(entry.completed_at, now), cause(entry));
-    format!("{result} {ended}  {} of {} pods in {took}s  {why}", entry.replaced, entry.pods)
+    format!("{result} {ended}  {} of {} in {took}s  {why}", entry.replaced, count(entry.pods, "pod"))
 }
 
 /// Returns what a restart was for.

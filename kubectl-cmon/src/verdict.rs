@@ -41,15 +41,18 @@ impl Verdict {
             return Self::NotYet("the operator has not read the spec yet".to_owned());
         }
         let asked = monitor.metadata.annotations.restart_requested_at.as_ref();
-        let pending = status.restart.as_ref();
-        let taken_up = pending.and_then(|restart| restart.request.as_ref()).map(|request| &request.value);
-        if asked.is_some() && asked != status.last_handled_restart_request.as_ref() && asked != taken_up {
+        if asked.is_some_and(|asked| !status.has_handled(asked)) {
             return match reason {
                 Some(Reason::Suspended) => Self::Held(message(status)),
+                Some(Reason::NoSourcesFound) => Self::Failed(message(status)),
                 Some(Reason::SourceNotFound) => Self::Missing(message(status)),
                 // It is taken up once the restart before it is over.
-                Some(Reason::ProgressDeadlineExceeded) => Self::Stalled(message(status)),
-                _ if pending.is_some_and(|restart| restart.begun.is_some()) => Self::NotYet(message(status)),
+                Some(Reason::ProgressDeadlineExceeded) => {
+                    Self::Stalled(format!("{}; the request waits until this restart is over", message(status)))
+                }
+                _ if status.restart.as_ref().is_some_and(|restart| restart.begun.is_some()) => {
+                    Self::NotYet(message(status))
+                }
                 _ => Self::NotYet("the operator has not read the request yet".to_owned()),
             };
         }
@@ -161,7 +164,7 @@ mod tests {
         let failed = with("sources", changed("sha256:2"), "CanaryFailed", "Stalled");
         assert_eq!(judged(failed, two), Verdict::Stalled("CanaryFailed".to_owned()));
         let suspended = with("lastHandledRestartRequest", json!("w"), "Suspended", "");
-        assert_eq!(judged(suspended, one), Verdict::Held("Suspended".to_owned()));
+        assert_eq!(judged(suspended, one), Verdict::Held("Suspended; Suspended".to_owned()), "with what it waits for");
         let invalid = status(conditions("InvalidSpec", "Stalled"));
         assert_eq!(judged(invalid, two), Verdict::Stalled("InvalidSpec".to_owned()), "nothing is read");
         let nobody = status(conditions("NoPodsSelected", "Ready"));

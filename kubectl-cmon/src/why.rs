@@ -16,7 +16,7 @@ use crate::outcome::Failure;
 use crate::plan::look_ahead;
 use crate::shadow::Premise;
 use crate::status::{cause, purpose, source_line};
-use crate::text::{Node, ago, pretty_json, print};
+use crate::text::{Node, ago, count, pretty_json, print};
 
 pub(crate) async fn run(ambassador: &Ambassador, why: &Why) -> Result<(), Failure> {
     let client = ambassador.client.within(&ambassador.namespace);
@@ -84,13 +84,14 @@ fn restarts(status: &Status, created: Option<ServerTime>, now: ServerTime) -> Ve
     let under_way = status.restart.as_ref().and_then(|restart| Some((restart, restart.begun.as_ref()?)));
     let under_way = under_way.filter(|(_, begun)| created.is_none_or(|created| created >= begun.started_at));
     let under_way = under_way.map(|(restart, begun)| {
-        let (began, deleted, pods) = (when(begun.started_at), begun.deleted, begun.pods);
+        let (began, pods) = (when(begun.started_at), count(begun.pods, "pod"));
+        let replaced = begun.pods.saturating_sub(begun.remaining);
         let cause = purpose(status, restart);
-        format!("{which} for {cause}, which began {began} and has replaced {deleted} of {pods} pods so far")
+        format!("{which} for {cause}, which began {began} and has replaced {replaced} of {pods} so far")
     });
     let past = status.history.iter().filter(|entry| is_of(entry, created)).map(|entry| {
-        let (began, cause, Entry { replaced, pods, .. }) = (when(entry.started_at), cause(entry), entry);
-        format!("{which} {began} for {cause}, which replaced {replaced} of {pods} pods")
+        let (began, cause, pods) = (when(entry.started_at), cause(entry), count(entry.pods, "pod"));
+        format!("{which} {began} for {cause}, which replaced {} of {pods}", entry.replaced)
     });
     under_way.into_iter().chain(past).collect()
 }

@@ -146,8 +146,8 @@ impl Progress {
             progress.details.push("the budget allows no further deletion".to_owned());
         }
         let until = match standing.is_any_last {
-            true => "waiting for the other pods (spec.restartLast): ",
-            false => "waiting until a selected pod matches spec.restartLast: ",
+            true => "to go last (spec.restartLast): ",
+            false => "kept until a selected pod matches spec.restartLast: ",
         };
         progress.add(until, standing.last.iter().copied());
         progress.add("handed over: ", standing.handed_over.iter().copied());

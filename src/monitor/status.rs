@@ -27,7 +27,7 @@ const USUAL_WORDS: [&str; 8] =
 /// The message of Reconciling when there is nothing to do.
 pub(super) const NO_RESTART_PENDING: &str = "no restart is pending";
 /// The message of Stalled when nobody needs to do anything.
-pub(super) const NO_ACTION_NEEDED: &str = "no action is needed";
+pub const NO_ACTION_NEEDED: &str = "no action is needed";
 
 /// The status of a ConfigMonitor.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -445,7 +445,7 @@ impl Status {
     }
 
     /// Returns whether this request was handled last, or is being handled.
-    pub(crate) fn has_handled(&self, request: &Arc<str>) -> bool {
+    pub fn has_handled(&self, request: &Arc<str>) -> bool {
         let known = self.request().map(|request| &request.value).into_iter();
         known.chain(&self.last_handled_restart_request).any(|known| known == request)
     }

@@ -24,6 +24,8 @@ enum State {
     Fine,
     /// Its author holds a restart.
     Held,
+    /// A restart is pending or under way.
+    Waits,
     /// Nothing is wrong, if somebody means it so.
     Note,
     /// What to do.
@@ -57,6 +59,7 @@ fn show(findings: &[Finding], search: &Search) -> Result<usize, Failure> {
         let (word, next) = match state {
             State::Fine => ("ok", None),
             State::Held => ("held", None),
+            State::Waits => ("waits", None),
             State::Note => ("note", None),
             State::Unknown => ("unknown", None),
             State::Wrong(next) => ("wrong", Some(next)),

@@ -62,8 +62,7 @@ pub(super) async fn look(ambassador: &Ambassador, all_namespaces: bool) -> Resul
                 wrong.push(("ten restarts within 45 minutes".to_owned(), next));
             }
             let (state, what) = said(monitor);
-            let is_at_rest = monitor.status.as_ref().is_none_or(|status| status.restart.is_none());
-            if wrong.is_empty() || !is_at_rest || !matches!(state, State::Fine) {
+            if wrong.is_empty() || !matches!(state, State::Fine) {
                 its.push(Finding::new(&*name, state, what));
             }
             its.extend(wrong.into_iter().map(|(what, next)| Finding::new(&*name, State::Wrong(next.to_owned()), what)));
@@ -71,11 +70,9 @@ pub(super) async fn look(ambassador: &Ambassador, all_namespaces: bool) -> Resul
         findings.extend(its.into_iter().map(|finding| finding.within(namespace)));
     }
     if objects.items.is_empty() {
-        let nowhere = match all_namespaces {
-            true => "are in no namespace".to_owned(),
-            false => format!("are not in namespace {:?}", ambassador.namespace),
-        };
-        findings.push(Finding::new("ConfigMonitors", State::Unknown, nowhere));
+        let place =
+            if all_namespaces { "the cluster".to_owned() } else { format!("namespace {:?}", ambassador.namespace) };
+        findings.push(Finding::new("ConfigMonitors", State::Note, format!("there is none in {place}")));
     }
     Ok(findings)
 }
@@ -83,12 +80,17 @@ pub(super) async fn look(ambassador: &Ambassador, all_namespaces: bool) -> Resul
 /// Returns what the status says.
 fn said(monitor: &Monitor) -> (State, String) {
     let Some(status) = monitor.status.as_ref().filter(|_| monitor.is_read()) else {
-        let next = format!("let an operator serve the namespace {:?}", monitor.metadata.namespace);
-        return (State::Wrong(next), "no operator has read its newest spec".to_owned());
+        let namespace = &monitor.metadata.namespace;
+        let next =
+            format!("see that an operator runs, and that it serves the namespace {namespace:?} (docs/install.md)");
+        return (State::Wrong(next), "no operator has read its spec".to_owned());
     };
+    let asked = monitor.metadata.annotations.restart_requested_at.as_ref();
+    let is_pending = status.restart.is_some() || asked.is_some_and(|asked| !status.has_handled(asked));
     let state = match Reason::from_str(reason(status)) {
         Ok(reason) if reason.needs_attention() => State::Wrong(next_step(reason).to_owned()),
-        Ok(reason) if reason.is_delay_by_author() && status.restart.is_some() => State::Held,
+        Ok(reason) if reason.is_delay_by_author() && is_pending => State::Held,
+        _ if is_pending => State::Waits,
         _ => State::Fine,
     };
     (state, format!("{}: {}", reason(status), message(status)))
@@ -134,7 +136,9 @@ fn next_step(reason: Reason) -> &'static str {
         }
         Reason::ProgressDeadlineExceeded => "look at the pods that the message names, with the command status",
         Reason::CanaryFailed => "undo the content, or request a restart for all the same, with the command restart",
-        Reason::Forbidden => "grant the operator the right that the message names",
+        Reason::Forbidden => {
+            "grant the operator what the message names, or take the field out of the spec that needs it"
+        }
         Reason::InvalidStatus => "remove the status, which makes the content as of now the baseline",
         _ => "correct what the message names",
     }

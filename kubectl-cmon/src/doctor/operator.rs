@@ -59,12 +59,17 @@ pub(super) async fn look(ambassador: &Ambassador) -> Result<Vec<Finding>, Failur
     };
     let mut findings = Vec::new();
     let deployments = ambassador.client.list(&operators(DEPLOYMENTS), None, |deployment: Value| deployment).await;
-    for off in deployments.into_iter().flat_map(|deployments| deployments.items) {
-        if off["spec"]["replicas"] == 0 {
-            let (name, namespace) = (name_of(&off), off["metadata"]["namespace"].as_str().unwrap_or_default());
-            let next = State::Wrong(format!("kubectl scale deployment {name} -n {namespace} --replicas=1"));
-            findings.push(Finding::new(format!("Deployment/{name}"), next, "is scaled to 0").within(namespace));
-        }
+    for deployment in deployments.into_iter().flat_map(|deployments| deployments.items) {
+        let (name, namespace) =
+            (name_of(&deployment), deployment["metadata"]["namespace"].as_str().unwrap_or_default());
+        let (what, next) = match &deployment["spec"]["replicas"] {
+            none if *none == 0 => {
+                ("is scaled to 0", format!("kubectl scale deployment {name} -n {namespace} --replicas=1"))
+            }
+            _ if pods.items.is_empty() => ("has no pod", format!("kubectl describe replicasets -n {namespace}")),
+            _ => continue,
+        };
+        findings.push(Finding::new(format!("Deployment/{name}"), State::Wrong(next), what).within(namespace));
     }
     if pods.items.is_empty() && findings.is_empty() {
         let next = State::Wrong("install it, or look for it in another cluster".to_owned());

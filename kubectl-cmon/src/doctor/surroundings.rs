@@ -32,8 +32,8 @@ pub(super) struct Surroundings {
     workloads: Vec<Workload>,
     /// The labels of each pod.
     pods: Vec<Labels>,
-    /// The PodDisruptionBudgets that allow no disruption, however many pods are ready: name and selector.
-    closed: Vec<(String, LabelSelector)>,
+    /// The PodDisruptionBudgets: name, selector, and whether they allow no disruption, however many pods are ready.
+    budgets: Vec<(String, LabelSelector, bool)>,
 }
 
 /// A workload with what its pods refer to.
@@ -69,7 +69,7 @@ impl Surroundings {
             }
         }
         for budget in client.list(&all(BUDGETS), None, |budget: Value| budget).await?.items {
-            namespaces.entry(namespace_of(&budget)).or_default().closed.extend(closed(&budget));
+            namespaces.entry(namespace_of(&budget)).or_default().budgets.extend(budget_of(&budget));
         }
         Ok(namespaces)
     }
@@ -92,20 +92,33 @@ impl Surroundings {
         let others: Vec<&str> = self.monitors.iter().filter(shares).map(|other| &*other.metadata.name).collect();
         if !others.is_empty() {
             let others = others.join(" and ");
-            let what =
-                format!("has pods in common with {others}: when the sources of both change, these pods restart twice");
-            wrong.push((what, "name all sources in one of them, and delete the others"));
+            let what = format!("has pods in common with {others}, which changes of both may restart twice");
+            wrong.push((
+                what,
+                "name all sources in one ConfigMonitor, or give all the same budget (docs/troubleshooting.md)",
+            ));
         }
         let matches_none = |last: &LabelSelector| !its.is_empty() && !its.iter().any(|pod| last.matches(pod));
         if policy.restart_last.as_ref().is_some_and(matches_none) {
             let next = "compare spec.restartLast with the labels of the pods";
             wrong.push(("restartLast matches none of its pods".to_owned(), next));
         }
-        let closes = |(_, selector): &&(String, LabelSelector)| its.iter().any(|pod| selector.matches(pod));
-        let closed = self.closed.iter().find(closes).filter(|_| policy.deletion_policy == DeletionPolicy::Evict);
-        if let Some((budget, _)) = closed {
-            let what = format!("PodDisruptionBudget/{budget} never lets one of its pods be evicted");
-            wrong.push((what, "let it allow a disruption, or set deletionPolicy: Delete"));
+        let evicts = policy.deletion_policy == DeletionPolicy::Evict;
+        for pod in its.into_iter().filter(|_| evicts) {
+            let budgets =
+                || self.budgets.iter().filter(|(_, selector, _)| selector.matches(pod)).map(|(name, ..)| &**name);
+            let closed = self.budgets.iter().find(|(_, selector, is_closed)| *is_closed && selector.matches(pod));
+            if let Some((budget, ..)) = closed {
+                let what = format!("PodDisruptionBudget/{budget} never lets one of its pods be evicted");
+                wrong.push((what, "let it allow a disruption, or set deletionPolicy: Delete"));
+                break;
+            }
+            if budgets().count() > 1 {
+                let budgets = budgets().collect::<Vec<_>>().join(" and ");
+                let what = format!("PodDisruptionBudgets {budgets} select the same pod, which then cannot be evicted");
+                wrong.push((what, "let one of them select it, or set deletionPolicy: Delete"));
+                break;
+            }
         }
         wrong
     }
@@ -160,12 +173,11 @@ fn namespace_of(object: &Value) -> String {
     text(&object["metadata"]["namespace"]).to_owned()
 }
 
-/// Returns the name and the selector of a budget that never allows a disruption.
-fn closed(budget: &Value) -> Option<(String, LabelSelector)> {
+fn budget_of(budget: &Value) -> Option<(String, LabelSelector, bool)> {
     let of = |field: &str| budget["status"][field].as_i64().unwrap_or_default();
     let is_closed = of("expectedPods") > 0 && of("desiredHealthy") >= of("expectedPods");
     let selector = serde_json::from_value(budget["spec"]["selector"].clone()).ok()?;
-    is_closed.then(|| (name_of(budget), selector))
+    Some((name_of(budget), selector, is_closed))
 }
 
 #[cfg(test)]
@@ -183,20 +195,26 @@ mod tests {
     #[test]
     fn what_is_around_a_config_monitor_is_compared_with_its_spec() {
         let of = |pairs: Value| serde_json::from_value::<Labels>(pairs).unwrap();
+        let budget = |name: &str, is_closed| {
+            let selector = serde_json::from_value(json!({"matchLabels": {"app": "web"}})).unwrap();
+            (name.to_owned(), selector, is_closed)
+        };
         let mut around = Surroundings {
             pods: vec![of(json!({"app": "web", "role": "replica"}))],
             workloads: Vec::new(),
             monitors: Vec::new(),
-            closed: vec![(
-                "strict".to_owned(),
-                serde_json::from_value(json!({"matchLabels": {"app": "web"}})).unwrap(),
-            )],
+            budgets: vec![budget("strict", true)],
         };
         let web = json!({"app": "web"});
         let wrong = |spec: Value, around: &Surroundings| around.wrong(&monitor("one", &spec)).len();
         let last = |role: &str| json!({"podSelector": web, "restartLast": {"matchLabels": {"role": role}}});
         assert_eq!([wrong(last("replica"), &around), wrong(last("primary"), &around)], [0, 1]);
-        assert_eq!(wrong(json!({"podSelector": web, "deletionPolicy": "Evict"}), &around), 1);
+        let evicted = json!({"podSelector": web, "deletionPolicy": "Evict"});
+        assert_eq!(wrong(evicted.clone(), &around), 1);
+        for (budgets, number) in [(vec![budget("a", false)], 0), (vec![budget("a", false), budget("b", false)], 1)] {
+            around.budgets = budgets;
+            assert_eq!(wrong(evicted.clone(), &around), number);
+        }
         let others = [("one", web.clone()), ("two", json!({"role": "primary"})), ("two", json!({"role": "replica"}))];
         let shared = others.map(|(name, selector)| {
             around.monitors = vec![monitor(name, &json!({"podSelector": selector}))];
@@ -208,7 +226,7 @@ mod tests {
     #[test]
     fn a_budget_is_closed_if_it_desires_all_pods() {
         let is_closed = |desired: u32| {
-            closed(&json!({"metadata": {"name": "b"}, "spec": {"selector": {}}, "status": {"expectedPods": 2, "desiredHealthy": desired}})).is_some()
+            budget_of(&json!({"metadata": {"name": "b"}, "spec": {"selector": {}}, "status": {"expectedPods": 2, "desiredHealthy": desired}})).unwrap().2
         };
         assert_eq!([is_closed(1), is_closed(2)], [false, true]);
     }

@@ -93,7 +93,7 @@ fn the_message_says_which_pods_wait_for_the_label_of_restart_last() {
     let mut status = Status::default();
     for situation in [Situation::RestartInProgress, |progress| Situation::ProgressDeadlineExceeded(progress, None)] {
         report(&situation(Progress::of(&begun(), &standing)), &mut status, 1, server(1));
-        let words = "waiting until a selected pod matches spec.restartLast: web-8, web-9";
+        let words = "kept until a selected pod matches spec.restartLast: web-8, web-9";
         assert!(status.conditions.iter().any(|condition| condition.message.contains(words)), "{:?}", status.conditions);
     }
 }

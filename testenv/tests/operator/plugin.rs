@@ -256,6 +256,9 @@ spec:
     kubectl.ok(&["apply", "--dry-run=server", "-n", &ns.namespace, "-f", file.to_str().unwrap()]).await.unwrap();
     let other = cmon(&ns, "create daemonset/frontend").await;
     assert_eq!((other.code, other.err.contains("cannot get daemonsets \"frontend\"")), (Some(1), true), "{other:?}");
+    ns.create_monitor(NAME, json!({})).await;
+    let again = cmon(&ns, "create deploy/frontend").await;
+    assert!(again.err.contains("note: ConfigMonitor/frontend exists: what is printed would replace it"), "{again:?}");
 }
 
 #[tokio::test]
@@ -277,7 +280,7 @@ async fn what_nobody_watches_and_what_is_wrong_is_found() {
 note     NS  Deployment/frontend  also restarted by whoever writes the annotation checksum/config of the pod template
 note     NS  Deployment/other  ConfigMap/other is not watched
 note     NS  ConfigMonitor/twice  no selected workload refers to ConfigMap/unused
-wrong    NS  ConfigMonitor/frontend  no operator has read its newest spec
+wrong    NS  ConfigMonitor/frontend  no operator has read its spec
 ";
     let schema = "CustomResourceDefinition/configmonitors.magalix.com  is that of version";
     let says = [schema, &says.replace("NS", &ns.namespace)];
@@ -352,6 +355,16 @@ async fn a_missing_right_and_a_wrong_name_get_a_sentence() {
 #[tokio::test]
 async fn a_plan_says_what_a_restart_waits_for_and_what_a_file_does_not_restart() {
     let ns = TestNamespace::with_pods(2).await;
+    ns.create_monitor("unread", json!({})).await;
+    let unread = cmon(&ns, "plan unread --restart").await;
+    let says = "the operator does none of this now: no operator has read its spec";
+    assert_eq!((unread.code, unread.out.contains(says)), (Some(0), true), "{unread:?}");
+    ns.delete("configmonitors", "unread").await;
+    let missing = cmon(&ns, "plan --delete cm/nothing").await;
+    assert_eq!(
+        (missing.code, missing.err.contains("no ConfigMonitor with the source ConfigMap/nothing")),
+        (Some(1), true)
+    );
     let _operator = ns.operator().await;
     let window = json!([{"schedule": "0 0 1 1 *", "durationSeconds": 60}]);
     ns.monitor(NAME, json!({"windows": window, "maxUnavailable": null})).await;
@@ -361,7 +374,7 @@ async fn a_plan_says_what_a_restart_waits_for_and_what_a_file_does_not_restart()
     let says = [
         "restarts 2 pods for ConfigMap/frontend",
         "waiting for the next window",
-        "without maxUnavailable: 25% of the pods of each owner at a time, of all StatefulSets one pod",
+        "by default: 25% of the pods of each owner at a time, and of all StatefulSets one pod",
         "to restart: 2 pods",
     ];
     assert_eq!((held.code, says.map(|says| held.out.contains(says))), (Some(6), [true; 4]), "{held:?}");
@@ -504,28 +517,6 @@ async fn each_global_flag_of_kubectl_is_passed_on() {
     }
 }
 
-#[tokio::test]
-async fn kubectl_completes_commands_flags_and_names() {
-    let ns = TestNamespace::with_pods(0).await;
-    ns.create_monitor("shop", json!({})).await;
-    ns.create_monitor("store", json!({})).await;
-    let dir = RunDir::create().unwrap();
-    let section = Section::of("docs/kubectl-cmon.md", "Completion").unwrap();
-    let script = section.steps().next().unwrap();
-    script.record_run();
-    program(&dir.path().join("kubectl_complete-cmon"), &script.command);
-    let completed = async |words: &str| {
-        let mut command = control_plane().await.kubectl().command(&["__complete", "cmon"]);
-        command.args(words.split(' ')).env("PATH", path_with(Some(dir.path())).await);
-        String::from_utf8(output(&command).await.unwrap().stdout).unwrap()
-    };
-    assert_eq!(completed("su").await, "suspend\n:4\n");
-    assert_eq!(completed("wait --for").await, "--for-source\n:4\n");
-    let of_namespace = |words: &str| format!("{words} --namespace {} ", ns.namespace);
-    assert_eq!(completed(&of_namespace("status")).await, "shop\nstore\n:4\n");
-    assert_eq!(completed("plan -f ").await, ":0\n");
-}
-
 /// Each of the mistakes of a first hour, and what `doctor` says about it in one run.
 #[tokio::test]
 async fn the_cause_of_each_mistake_is_found_by_one_command() {
@@ -591,21 +582,16 @@ async fn the_cause_of_each_mistake_is_found_by_one_command() {
         ("ConfigMonitor/source", "wrong", "SourceNotFound: ", "create it, or correct its name in the spec"),
         ("ConfigMonitor/key", "wrong", "KeyNotFound: ", "correct the keys in the spec, or the source"),
         ("ConfigMonitor/selector", "wrong", "selects the pods of no workload", "compare spec.podSelector with"),
-        ("ConfigMonitor/right", "wrong", "Forbidden: ", "grant the operator the right"),
+        ("ConfigMonitor/right", "wrong", "Forbidden: ", "grant the operator what the message names"),
         ("ConfigMonitor/window", "wrong", "InvalidSpec: ", "correct what the message names"),
         ("ConfigMonitor/surging", "wrong", "Forbidden: spec.maxSurge needs the Component deploy/surge", "grant"),
-        ("ConfigMonitor/last", "wrong", "has pods in common with ", "name all sources in one of them"),
+        ("ConfigMonitor/last", "wrong", "has pods in common with ", "name all sources in one ConfigMonitor"),
         ("ConfigMonitor/last", "wrong", "restartLast matches none of its pods", "compare spec.restartLast"),
         ("ConfigMonitor/evicting", "wrong", "PodDisruptionBudget/strict never lets one", "let it allow a disruption"),
-        ("ConfigMonitor/evicting", "ok", "EvictionBlocked: ", ""),
+        ("ConfigMonitor/evicting", "waits", "EvictionBlocked: ", ""),
         ("ConfigMonitor/last", "wrong", "the operator has not read ConfigMap/frontend", "see whether the operator has"),
         ("ConfigMonitor/busy", "wrong", "ten restarts within 45 minutes", "find out who writes the source"),
-        (
-            "ConfigMonitor/elsewhere",
-            "wrong",
-            "no operator has read its newest spec",
-            "let an operator serve the namespace",
-        ),
+        ("ConfigMonitor/elsewhere", "wrong", "no operator has read its spec", "see that an operator runs"),
         ("Deployment/off", "wrong", "is scaled to 0", "kubectl scale deployment off"),
     ] {
         let is_it = |finding: &&Value| {

@@ -166,16 +166,15 @@ async fn helm_3_installs_upgrades_rolls_back_and_uninstalls() {
     an_edit_works_after_install_upgrade_rollback_and_reinstall("helm3").await;
 }
 
-/// Helm 4 applies on the server, and overwrites nothing that another tool has set.
 #[tokio::test]
 async fn helm_4_upgrades_after_what_the_pages_do_with_kubectl() {
     let cluster = Cluster::new("helm").await;
     let earlier = cluster.earlier_chart();
     cluster.helm(&["install", RELEASE, &earlier]).await;
-    for replicas in ["--replicas=0", "--replicas=1"] {
-        cluster.kubectl(&["scale", "deployment", "configmonitor-operator", replicas]).await;
-    }
+    cluster.kubectl(&["scale", "deployment", "configmonitor-operator", "--replicas=0"]).await;
     cluster.helm(&["upgrade", RELEASE, &chart()]).await;
+    let replicas = ["get", "deployment", "configmonitor-operator", "--output=jsonpath={.spec.replicas}"];
+    assert_eq!(cluster.kubectl(&replicas).await, "1", "an upgrade ends the pause");
     cluster.helm(&["rollback", RELEASE, "1"]).await;
     cluster.kubectl(&["apply", "-f", &file("crd.yml")]).await;
     let upgrade = ["upgrade", RELEASE, &earlier, "--set=commonLabels.a=b"];
