@@ -37,6 +37,9 @@ pub(crate) async fn suspend(client: &Client, suspend: &Suspend) -> Result<(), Fa
         Some(name) => vec![name.clone()],
         None => Monitor::objects(client).await?.items.iter().filter(|monitor| goes_on(monitor)).map(name_of).collect(),
     };
+    if names.is_empty() {
+        print(format_args!("nothing in namespace {:?} is left to suspend\n", client.namespace()))?;
+    }
     let now = Timestamp::now().to_string();
     let patch = json!({"metadata": {"annotations": {SUSPENDED_AT: now}}, "spec": {"suspend": true}});
     for name in names {
@@ -89,7 +92,10 @@ async fn suspended(client: &Client) -> Result<Vec<String>, Failure> {
     };
     let names: Vec<String> = Monitor::objects(client).await?.items.iter().filter(is_by_hand).map(name_of).collect();
     if names.is_empty() {
-        print(format_args!("nothing in namespace {:?} was suspended by the command suspend\n", client.namespace()))?;
+        let namespace = client.namespace();
+        print(format_args!(
+            "nothing in namespace {namespace:?} was suspended by the command suspend; name what to resume\n"
+        ))?;
     }
     Ok(names)
 }

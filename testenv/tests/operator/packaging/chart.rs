@@ -295,6 +295,8 @@ async fn values_that_are_wrong_are_refused() {
             ("allNamespaces=true,namespaceSelector={!a=b}", "!a=b"),
             ("namespaceSelector={a=b}", "set allNamespaces"),
             ("openshift.enabled=yes", "/openshift/enabled"),
+            ("global.imageRegistry=https://mirror", "/global/imageRegistry"),
+            ("networkPolicy.apiServer.cidrs={10.0.0.1/32}", "set networkPolicy.enabled"),
             ("networkPolicy.apiServer.cidrs={kubernetes}", "/networkPolicy/apiServer/cidrs/0"),
             ("networkPolicy.apiServer.ports={https}", "/networkPolicy/apiServer/ports/0"),
             ("monitoring.monitor=Probe", "'ServiceMonitor'"),
