@@ -160,7 +160,7 @@ async fn what_is_suspended_is_held_until_it_is_resumed() {
     assert_eq!((resumed.code, ns.sent_deletions().len()), (Some(0), sent), "{resumed:?}");
     assert_eq!(
         cmon(&ns, "resume --all").await.out,
-        format!("nothing in namespace {:?} was suspended by the command suspend\n", ns.namespace)
+        format!("nothing in namespace {:?} was suspended by the command suspend; name what to resume\n", ns.namespace)
     );
     let restarted = cmon(&ns, "restart frontend --wait").await;
     assert_eq!(restarted.code, Some(0), "{restarted:?}");
