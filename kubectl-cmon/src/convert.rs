@@ -32,13 +32,13 @@ const BATCH: [Resource; 2] = [
     Resource { api_version: "batch/v1", kind: "CronJob", plural: "cronjobs" },
     Resource { api_version: "batch/v1", kind: "Job", plural: "jobs" },
 ];
-/// By these, all that the pods refer to counts.
+/// Annotations that make each referenced object count.
 const AUTOMATIC: [&str; 3] =
     ["reloader.stakater.com/auto", "reloader.stakater.com/search", "wave.pusher.com/update-on-config-change"];
 const RENDER: &str = "render it first (helm template, kustomize build), and convert what comes of it";
 /// What becomes of other annotations, by parts of their keys.
 const NOTES: [(&str, &str); 6] = [
-    ("/extra-", "name in sources those to which the pods do not refer"),
+    ("/extra-", "add to sources each object that the pods do not refer to"),
     ("/search", "the ConfigMonitor discovers all that the pods refer to: exclude what does not count"),
     ("/pause-period", "set quietPeriodSeconds, at most 3600"),
     ("/paused-at", "what Reloader has paused, nobody else resumes: kubectl rollout resume"),
@@ -55,7 +55,13 @@ pub(crate) async fn run(access: &Access, ambassador: &Ambassador, convert: &Conv
     let mut monitors: BTreeMap<String, Vec<(String, Policy)>> = BTreeMap::new();
     let (mut notes, mut leaves_out) = (Vec::new(), false);
     for Document { place, object } in documents {
-        let (object, why) = object.map_or_else(|why| (Value::Null, Some(why)), |object| (object, None));
+        let object = match object {
+            Ok(object) => object,
+            Err(why) => {
+                notes.push(format!("{place}: skipped: {why}"));
+                continue;
+            }
+        };
         let (kind, name) = (object["kind"].as_str().unwrap_or_default(), name_of(&object));
         // What was listed says its namespace, too.
         let own = object["metadata"]["namespace"].as_str().filter(|_| convert.filename.is_some());
@@ -66,10 +72,11 @@ pub(crate) async fn run(access: &Access, ambassador: &Ambassador, convert: &Conv
             Some(own) => format!("{kind}/{name} in {own}"),
             None => format!("{kind}/{name}"),
         };
-        let converted = why.map(|why| format!("skipped: {why}")).map_or_else(|| Conversion::of(&object, surges), Err);
-        let Conversion { monitor, notes: more } = converted.unwrap_or_else(|why| Conversion::without(vec![why]));
+        let converted = Conversion::of(&object, surges);
+        let Conversion { monitor, notes: more } =
+            converted.unwrap_or_else(|why| Conversion { monitor: None, notes: vec![why] });
         notes.extend(more.into_iter().map(|note| format!("{about}: {note}")));
-        let Some(Converted { policy, fields, labels, is_less }) = monitor else { continue };
+        let Some(Converted { policy, fields, labels, lacks_surge }) = monitor else { continue };
         let known = match monitors.entry(namespace.to_owned()) {
             Entry::Occupied(known) => known.into_mut(),
             Entry::Vacant(unknown) => unknown.insert(existing(ambassador, namespace, &mut notes).await?),
@@ -84,13 +91,13 @@ pub(crate) async fn run(access: &Access, ambassador: &Ambassador, convert: &Conv
         let annotations = [(SUSPENDED_AT, "before the move")];
         print(format_args!("---\n{}", manifest(&of_monitor, own, &annotations, &fields)))?;
         known.push((of_monitor, policy));
-        leaves_out |= is_less;
+        leaves_out |= lacks_surge;
     }
     if leaves_out {
         notes.push(format!("maxSurge is {NO_SURGE}"));
     }
     if notes.is_empty() && monitors.is_empty() {
-        notes.push("no workload has an annotation of Reloader or wave".to_owned());
+        notes.push("no workload is to be converted".to_owned());
     }
     say_notes(&notes);
     Ok(())
@@ -144,14 +151,10 @@ struct Converted {
     /// The labels of the pods.
     labels: Labels,
     /// Whether maxSurge is left out.
-    is_less: bool,
+    lacks_surge: bool,
 }
 
 impl Conversion {
-    fn without(notes: Vec<String>) -> Self {
-        Self { monitor: None, notes }
-    }
-
     /// # Errors
     /// Why it cannot be converted.
     fn of(object: &Value, surges: bool) -> Result<Self, String> {
@@ -179,7 +182,7 @@ impl Conversion {
         let mut notes: Vec<String> = annotations.keys().filter_map(|key| note(key)).collect();
         let mut fields = sources(&annotations, &refers, &mut notes);
         if fields.is_empty() {
-            return Ok(Self::without(notes));
+            return Ok(Self { monitor: None, notes });
         }
         let selector = &spec["selector"];
         let labels = if kind == "ReplicationController" { selector } else { &selector["matchLabels"] };
@@ -187,7 +190,7 @@ impl Conversion {
             ("podSelector", labels.clone()),
             ("podSelectorExpressions", selector["matchExpressions"].clone()),
         ]);
-        let (strategy, is_less) = strategy(kind, spec, surges);
+        let (strategy, lacks_surge) = strategy(kind, spec, surges);
         fields.extend(strategy);
         fields.push(("suspend", json!(true)));
         fields.retain(|(_, value)| !value.is_null());
@@ -203,7 +206,7 @@ impl Conversion {
                 .push("its strategy is OnDelete, by which no edit has replaced its pods: this deletes them".to_owned());
         }
         let labels = labels_of(&template["metadata"]);
-        Ok(Self { monitor: Some(Converted { policy, fields, labels, is_less }), notes })
+        Ok(Self { monitor: Some(Converted { policy, fields, labels, lacks_surge }), notes })
     }
 }
 

@@ -30,23 +30,22 @@ pub(crate) struct Read {
 }
 
 pub(crate) async fn run(access: &Access, ambassador: &Ambassador, create: &Create) -> Result<(), Failure> {
-    let namespace = access.namespace.as_deref();
-    let monitor = match (&create.workload, &create.release) {
+    let client = ambassador.client.within(&ambassador.namespace);
+    let (name, fields) = match (&create.workload, &create.release) {
         (Some((resource, name)), _) => {
-            let client = ambassador.client.within(&ambassador.namespace);
             let object: Value = client.get(*resource, name).await?.value;
             let surges = create.surge || ambassador.surges().await?;
-            let (fields, mut notes) = of_workload(resource.kind, &object, create.secrets, surges)?;
-            if client.get::<IgnoredAny>(CONFIG_MONITORS, name).await.is_ok() {
-                notes.push(format!("ConfigMonitor/{name} exists: what is printed would replace it"));
-            }
+            let (fields, notes) = of_workload(resource.kind, &object, create.secrets, surges)?;
             say_notes(&notes);
-            manifest(name, namespace, &[], &fields)
+            (name, fields)
         }
-        (None, Some((key, value))) => manifest(value, namespace, &[], &of_release(key, value, create.secrets)),
+        (None, Some((key, value))) => (value, of_release(key, value, create.secrets)),
         (None, None) => return Err(Failure::failed("name a workload, or a --release")),
     };
-    print(monitor)
+    if client.get::<IgnoredAny>(CONFIG_MONITORS, name).await.is_ok() {
+        say_notes(&[format!("ConfigMonitor/{name} exists: what is printed would replace it")]);
+    }
+    print(manifest(name, access.namespace.as_deref(), &[], &fields))
 }
 
 /// Sources are read from the pods, so the strategy is the default: of all StatefulSets one pod at a time.
@@ -82,10 +81,10 @@ fn of_workload(kind: &str, object: &Value, secrets: bool, surges: bool) -> Resul
         ("podSelector", selector["matchLabels"].clone()),
         ("podSelectorExpressions", selector["matchExpressions"].clone()),
     ];
-    let (strategy, is_less) = strategy(kind, &object["spec"], surges);
+    let (strategy, lacks_surge) = strategy(kind, &object["spec"], surges);
     fields.extend(strategy);
     let mut notes = Vec::new();
-    if is_less {
+    if lacks_surge {
         notes.push(format!("its maxSurge is {NO_SURGE}"));
     }
     if !confidential.is_empty() {
@@ -156,8 +155,8 @@ pub(crate) fn strategy(kind: &str, spec: &Value, surges: bool) -> (Fields, bool)
     };
     let number = fields.len();
     fields.retain(|(name, _)| surges || *name != "maxSurge");
-    let is_less = fields.len() < number;
-    (fields, is_less)
+    let lacks_surge = fields.len() < number;
+    (fields, lacks_surge)
 }
 
 /// Writes a ConfigMonitor with these annotations, and these fields in its spec. All that comes from an object is a value in

@@ -1,5 +1,6 @@
 //! The documents of manifests, each by itself: what cannot be read of one is said, and the others count.
 
+use std::error::Error;
 use std::fs;
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
@@ -95,12 +96,13 @@ fn parse(text: &str) -> Result<Value, String> {
     if let Ok(value) = serde_json::from_str(text) {
         return Ok(value);
     }
-    let yaml = serde_norway::from_str(text).and_then(|mut value: serde_norway::Value| {
-        value.apply_merge()?;
-        serde_norway::from_value(value)
-    });
+    let read = || -> Result<Value, Box<dyn Error>> {
+        let mut yaml: serde_norway::Value = serde_norway::from_str(text)?;
+        yaml.apply_merge()?;
+        Ok(serde_json::to_value(yaml)?)
+    };
     let advice = if text.contains("{{") { ": render the template first (helm template)" } else { "" };
-    yaml.map_err(|error| format!("{error}{advice}"))
+    read().map_err(|error| format!("{error}{advice}"))
 }
 
 #[cfg(test)]
@@ -125,6 +127,7 @@ mod tests {
         let object = |text: &str| documents("f", text).pop().map(|document| document.object);
         assert_eq!(object("a: &x {b: 1}\nc: {<<: *x}\n"), Some(Ok(json!({"a": {"b": 1}, "c": {"b": 1}}))));
         assert_eq!(object("{\n\t\"a\": 1\n}"), Some(Ok(json!({"a": 1}))));
+        assert_eq!(object("data: {9000: a}"), Some(Ok(json!({"data": {"9000": "a"}}))));
     }
 
     #[test]

@@ -38,6 +38,10 @@ pub(crate) fn name_of(object: &Value) -> String {
     object["metadata"]["name"].as_str().unwrap_or_default().to_owned()
 }
 
+pub(crate) fn namespace_of(object: &Value) -> String {
+    object["metadata"]["namespace"].as_str().unwrap_or_default().to_owned()
+}
+
 pub(crate) fn labels_of(metadata: &Value) -> Labels {
     serde_json::from_value(metadata["labels"].clone()).unwrap_or_default()
 }
@@ -53,7 +57,7 @@ pub(crate) fn pods_of(policy: &Policy) -> Selection {
 }
 
 impl Monitor {
-    fn new(ConfigMonitor { metadata, spec, status }: ConfigMonitor) -> Self {
+    pub(crate) fn new(ConfigMonitor { metadata, spec, status }: ConfigMonitor) -> Self {
         let policy = Policy::of(spec.as_deref());
         let status = status.and_then(|status| serde_json::from_str(status.get()).ok());
         Self { metadata, policy, status }

@@ -44,10 +44,8 @@ pub struct Outlook {
     notes: Vec<String>,
     /// Whether pods are handed over, which not every operator may do.
     is_surge: bool,
-    /// Whether no field says how many pods may be unavailable.
-    is_by_default: bool,
     is_new: bool,
-    /// What keeps the operator from doing so, by the status.
+    /// Why the operator may do otherwise, by the status.
     obstacle: Option<String>,
     /// A restart that is requested waits for the one before it, or for a source.
     is_queued: bool,
@@ -120,18 +118,25 @@ async fn prospect(
     let listed = Monitor::objects(&client).await?;
     let now = plan.at.unwrap_or(listed.at);
     let mut monitors: BTreeMap<String, (Value, bool)> = BTreeMap::new();
+    let (mut obstacles, mut unknown) = (BTreeMap::new(), plan.delete.clone());
     for object in listed.items {
         // What is planned for a file or a deletion is what comes of that.
         let monitor = Monitor::of(&object)?;
+        unknown.retain(|deleted| !monitor.has(deleted));
         if is_about_all || plan.name.is_some() || edits.iter().any(|edit| edit.concerns(&monitor)) {
+            obstacles.extend(obstacle(&object, &monitor).map(|obstacle| (name_of(&object), obstacle)));
             monitors.insert(name_of(&object), (object, false));
         }
+    }
+    if let Some(deleted) = unknown.first().filter(|_| namespace == ambassador.namespace) {
+        return Err(Failure::Failed(format!("no ConfigMonitor with the source {deleted} in namespace {namespace:?}")));
     }
     let mut rollouts = Vec::new();
     for edit in &edits {
         match edit {
             Edit::Monitor(monitor) => {
                 let name = name_of(monitor);
+                obstacles.remove(&name);
                 let known = monitors.get(&name).map(|(known, _)| known);
                 let (is_new, status) = (known.is_none(), known.map(|known| known["status"].clone()));
                 let mut edited = monitor.clone();
@@ -152,9 +157,6 @@ async fn prospect(
     }
     let objects: BTreeMap<String, Option<Value>> = edits.iter().filter_map(|edit| edit.object(&namespace)).collect();
     let own_pod = ambassador.operator(&namespace).await?;
-    if let Some(deleted) = plan.delete.first().filter(|_| monitors.is_empty() && plan.filename.is_none()) {
-        return Err(Failure::Failed(format!("no ConfigMonitor with the source {deleted} in namespace {namespace:?}")));
-    }
     let plays = monitors.into_iter().map(|(name, (mut monitor, is_new))| {
         if plan.resume {
             remove(&mut monitor["spec"], &["suspend"]);
@@ -165,7 +167,8 @@ async fn prospect(
         let (namespace, objects, own_pod) = (Arc::clone(&namespace), objects.clone(), own_pod.clone());
         look_ahead(ambassador.way(), name, Premise { namespace, monitor, objects, own_pod, now }, is_new)
     });
-    let outlooks = stream::iter(plays).buffered(AT_ONCE).try_collect().await?;
+    let mut outlooks: Vec<Outlook> = stream::iter(plays).buffered(AT_ONCE).try_collect().await?;
+    outlooks.iter_mut().for_each(|outlook| outlook.obstacle = obstacles.remove(&outlook.name));
     Ok(Prospect { namespace, outlooks, rollouts })
 }
 
@@ -190,12 +193,10 @@ pub async fn look_ahead(
         is_held: false,
         notes: now.notes,
         is_surge: !premise.monitor["spec"]["maxSurge"].is_null(),
-        is_by_default: ["maxUnavailable", "maxSurge"].iter().all(|field| premise.monitor["spec"][field].is_null()),
         is_queued: asks(&now.monitor),
         status,
         is_new,
-        // An edit of the spec may remove it.
-        obstacle: obstacle(&premise.monitor).filter(|_| premise.monitor["metadata"]["resourceVersion"] != "plan"),
+        obstacle: None,
     };
     let is_pending = outlook.status.restart.is_some() || !now.pods.is_empty() || asks(&premise.monitor);
     if is_new || !is_pending {
@@ -239,12 +240,13 @@ fn asks(monitor: &Value) -> bool {
     asked.is_string() && !known.contains(&asked)
 }
 
-/// Returns why nothing comes of the plan, by the status.
-fn obstacle(monitor: &Value) -> Option<String> {
-    match Monitor::of(monitor).ok()?.status {
-        None => Some("no operator has read its spec".to_owned()),
-        Some(status) => (reason(&status) == <&str>::from(Reason::Forbidden)).then(|| message(&status)),
+/// Returns why the operator may do otherwise, by the status.
+fn obstacle(object: &Value, monitor: &Monitor) -> Option<String> {
+    if object["status"].is_null() {
+        return Some("no operator has read it yet".to_owned());
     }
+    let status = monitor.status.as_ref().filter(|status| reason(status) == <&str>::from(Reason::Forbidden));
+    status.map(|status| format!("the operator reports Forbidden: {}", message(status)))
 }
 
 /// As if every window were open, and every wait over.
@@ -288,8 +290,7 @@ fn object(namespace: &str, outlook: &Outlook) -> Value {
 }
 
 fn node(outlook: &Outlook) -> Node {
-    let Outlook { name, status, first, later, notes, .. } = outlook;
-    let Outlook { is_held, is_surge, is_by_default, is_new, obstacle, is_queued, .. } = outlook;
+    let Outlook { name, status, first, later, notes, is_held, is_surge, is_new, obstacle, is_queued } = outlook;
     let number = first.len() + later.len();
     let of = status.restart.iter().map(|restart| format!(" for {}", purpose(status, restart))).collect::<String>();
     let line = match number {
@@ -300,8 +301,7 @@ fn node(outlook: &Outlook) -> Node {
         _ => format!("restarts {}{of}", count(number, "pod")),
     };
     let said = Some(message(status)).filter(|said| (number == 0 || *is_held || first.is_empty()) && !said.is_empty());
-    let obstacle = obstacle.iter().map(|why| format!("the operator does none of this now: {why}"));
-    let mut parts: Vec<Node> = obstacle.chain(said).map(Node::leaf).collect();
+    let mut parts: Vec<Node> = obstacle.iter().cloned().chain(said).map(Node::leaf).collect();
     let pods = |title: &str, names: &[String]| {
         let names = names.iter().cloned().map(Node::leaf);
         Some(Node::with(title.to_owned(), names)).filter(Node::has_parts)
@@ -310,10 +310,6 @@ fn node(outlook: &Outlook) -> Node {
     parts.extend(pods("then, if each successor becomes available", later));
     if number > 0 && *is_surge {
         parts.push(Node::leaf("maxSurge: each serves on as a pod of its Deployment until it has a successor, if the operator may hand pods over".to_owned()));
-    }
-    if !later.is_empty() && *is_by_default {
-        let budget = "by default: 25% of the pods of each owner at a time, and of all StatefulSets one pod";
-        parts.push(Node::leaf(budget.to_owned()));
     }
     parts.extend(notes.iter().cloned().map(Node::leaf));
     Node::with(format!("ConfigMonitor/{name}  {line}"), parts)

@@ -40,8 +40,8 @@ pub(crate) async fn suspend(client: &Client, suspend: &Suspend) -> Result<(), Fa
     if names.is_empty() {
         print(format_args!("nothing in namespace {:?} is left to suspend\n", client.namespace()))?;
     }
-    let now = Timestamp::now().to_string();
-    let patch = json!({"metadata": {"annotations": {SUSPENDED_AT: now}}, "spec": {"suspend": true}});
+    let at = json!({ SUSPENDED_AT: Timestamp::now().to_string() });
+    let patch = json!({"metadata": {"annotations": at}, "spec": {"suspend": true}});
     for name in names {
         let written = client.merge::<Value>(CONFIG_MONITORS, &name, &patch).await?.value;
         print(format_args!("configmonitor/{name} suspended\n"))?;

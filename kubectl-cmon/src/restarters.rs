@@ -21,6 +21,7 @@ pub(crate) type Annotations = BTreeMap<String, String>;
 pub(crate) fn annotations(metadata: &Value) -> Annotations {
     let pairs = metadata["annotations"].as_object().into_iter().flatten();
     // Manifests often lack the quotes.
+    let pairs = pairs.filter(|(_, value)| !value.is_null());
     pairs.map(|(key, value)| (key.clone(), value.as_str().map_or_else(|| value.to_string(), str::to_owned))).collect()
 }
 

@@ -100,7 +100,11 @@ fn tree(monitor: &Monitor, pods: Option<&List<Pod>>) -> Node {
 pub(crate) fn source_line(source: &SourceStatus, now: Option<ServerTime>) -> String {
     let at = |change: &Change| ago(change.observed_at, now);
     let state = match &source.changes[..] {
-        [] if source.hash.is_none() || source.hash == Some(ContentHash::absent()) => "not found".to_owned(),
+        [] if source.hash.is_none() => "not found".to_owned(),
+        [] if source.hash == Some(ContentHash::absent()) && source.discovered => {
+            "not found, or the token of a ServiceAccount, which does not count".to_owned()
+        }
+        [] if source.hash == Some(ContentHash::absent()) => "not found".to_owned(),
         [] => "recorded".to_owned(),
         [.., last] if !source.differs() => format!("reverted {}", at(last)),
         [only] => format!("changed {}", at(only)),

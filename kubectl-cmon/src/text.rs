@@ -1,6 +1,6 @@
 //! Trees and times as text, and the way of all output: what is in it may come from anybody.
 
-use std::fmt::{self, Write as _};
+use std::fmt;
 use std::io::{self, Write as _};
 
 use configmonitor_operator::kube::ServerTime;
@@ -68,14 +68,8 @@ pub(crate) fn printable(text: &str) -> String {
         c != '\n' && c.is_control()
             || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
     };
-    let mut shown = String::with_capacity(text.len());
-    for c in text.chars() {
-        match is_obeyed(c) {
-            true => shown.extend(c.escape_default()),
-            false => shown.push(c),
-        }
-    }
-    shown
+    let shown = |c: char| if is_obeyed(c) { c.escape_default().collect() } else { String::from(c) };
+    text.chars().map(shown).collect()
 }
 
 /// A line break in a value must not look like a line of the output.
@@ -95,14 +89,11 @@ pub(crate) fn pretty_json(value: &Value) -> String {
 
 /// Escapes the characters of JSON that are not in ASCII. YAML knows no surrogates, and shows what would take two.
 fn escaped(json: &str) -> String {
-    let mut text = String::with_capacity(json.len());
-    for c in json.chars() {
-        match u32::from(c) {
-            code @ (0x7f..=0xffff) => drop(write!(text, "\\u{code:04x}")),
-            _ => text.push(c),
-        }
-    }
-    text
+    let shown = |c: char| match u32::from(c) {
+        code @ (0x7f..=0xffff) => format!("\\u{code:04x}"),
+        _ => String::from(c),
+    };
+    json.chars().map(shown).collect()
 }
 
 /// Returns a number of things, as text.

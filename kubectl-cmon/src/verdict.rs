@@ -62,7 +62,9 @@ impl Verdict {
         match reason {
             // A chart may create the pods last, and the operator counts them again only later.
             Some(Reason::NoPodsSelected) if has_pods => Self::NotYet(message(status)),
-            Some(Reason::NoPodsSelected | Reason::KeyNotFound) => Self::Failed(message(status)),
+            Some(Reason::NoPodsSelected | Reason::NoSourcesFound | Reason::KeyNotFound) => {
+                Self::Failed(message(status))
+            }
             Some(Reason::SourceNotFound) => Self::Missing(message(status)),
             _ if is_true(status, "Stalled") => Self::Stalled(message(status)),
             _ if is_true(status, "Ready") => Self::Done,

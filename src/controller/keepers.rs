@@ -37,6 +37,9 @@ impl Keepers {
     }
 
     pub(super) fn apply(&mut self, Instructions { shared, changes }: Instructions) {
+        if changes.iter().any(|change| matches!(change, Instruction::Stop(_))) {
+            self.handles.retain(|_, handle| !handle.is_closed());
+        }
         for change in changes {
             match change {
                 Instruction::LookAfter => {
@@ -55,7 +58,6 @@ impl Keepers {
                     }
                 }
                 Instruction::Stop(uid) => {
-                    self.handles.retain(|_, handle| !handle.is_closed());
                     if let Some(handle) = self.handles.get(&uid) {
                         handle.send_modify(|latest| latest.is_stopped = true);
                     }
@@ -72,7 +74,7 @@ impl Keepers {
         latest: Latest,
     ) {
         let (handle, receiver) = watch::channel(latest);
-        // The keeper from before the namespace lost its label may still delete a pod.
+        // If the namespace has lost its label and got it back, the earlier keeper may have a DELETE in flight.
         let before = self.handles.insert(uid.clone(), handle);
         let keeper = Box::new(Keeper::of(Arc::clone(shared), (name, uid), monitor, receiver));
         self.tasks.spawn(async move {

@@ -92,7 +92,7 @@ async fn look_after(shared: &Shared, client: &Client) {
     }
 }
 
-/// Deletes or gives back the pods that may go. Returns whether there were some that are handed over. A failure at one pod
+/// Deletes or gives back the pods that may go. Returns whether any pod was handed over when the look began. A failure at one pod
 /// keeps none of the others.
 ///
 /// Whoever may label pods may label many, and write much into them. So of all that are listed only names are kept, and of a
@@ -114,7 +114,6 @@ async fn settle(shared: &Shared, client: &Client, seen: &mut BTreeMap<Arc<Owner>
     for name in fastrand::choose_multiple(names, MOST_AT_ONCE) {
         match monitor(client, &name).await {
             Ok(monitor) => drop(monitors.insert(name, monitor)),
-            Err(error) if error.cause == Cause::Stopped => return Err(error),
             Err(error) => failure = Some(error),
         }
     }
@@ -137,7 +136,6 @@ async fn settle(shared: &Shared, client: &Client, seen: &mut BTreeMap<Arc<Owner>
     for of in &free.kept {
         match look.settle(of).await {
             Ok(()) => {}
-            Err(error) if error.cause == Cause::Stopped => return Err(error),
             Err(error) => {
                 refusals.insert(of.pod.uid.clone(), error.clone());
                 failure = Some(error);

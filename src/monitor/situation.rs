@@ -146,7 +146,7 @@ impl Progress {
             progress.details.push("the budget allows no further deletion".to_owned());
         }
         let until = match standing.is_any_last {
-            true => "to go last (spec.restartLast): ",
+            true => "goes last (spec.restartLast): ",
             false => "kept until a selected pod matches spec.restartLast: ",
         };
         progress.add(until, standing.last.iter().copied());

@@ -13,6 +13,7 @@ use crate::outcome::Failure;
 use crate::text::{compact_json, count, in_one_line, print};
 
 /// What was found about an object.
+#[derive(Clone)]
 struct Finding {
     state: State,
     namespace: Option<String>,
@@ -20,17 +21,18 @@ struct Finding {
     what: String,
 }
 
+#[derive(Clone)]
 enum State {
     Fine,
     /// Its author holds a restart.
     Held,
     /// A restart is pending or under way.
     Waits,
-    /// Nothing is wrong, if somebody means it so.
+    /// May be intended.
     Note,
     /// What to do.
     Wrong(String),
-    /// A right is missing to look, or there is nothing to look at.
+    /// A right is missing to look.
     Unknown,
 }
 

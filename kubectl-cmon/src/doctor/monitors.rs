@@ -2,10 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::str::FromStr;
+use std::sync::Arc;
 use std::time::Duration;
 
+use configmonitor_operator::kube::ServerTime;
 use configmonitor_operator::kube::client::Client;
 use configmonitor_operator::kube::error::{Cause, Error};
+use configmonitor_operator::kube::list::List;
+use configmonitor_operator::monitor::CONFIG_MONITORS;
 use configmonitor_operator::monitor::reason::Reason;
 use configmonitor_operator::monitor::source::SourceName;
 use configmonitor_operator::monitor::status::Status;
@@ -15,9 +19,9 @@ use super::surroundings::Surroundings;
 use super::{Finding, State, or_unknown};
 use crate::ambassador::Ambassador;
 use crate::conditions::{message, reason};
-use crate::monitors::Monitor;
+use crate::monitors::{Monitor, all};
 use crate::outcome::Failure;
-use crate::verdict::unread as unread_source;
+use crate::verdict::unread;
 
 /// How long the operator may take to read an edit.
 const A_READING: Duration = Duration::from_secs(2);
@@ -26,38 +30,41 @@ const A_LOOP: Duration = Duration::from_secs(45 * 60);
 
 /// Looks at the ConfigMonitors of the namespace, or of all namespaces.
 pub(super) async fn look(ambassador: &Ambassador, all_namespaces: bool) -> Result<Vec<Finding>, Failure> {
-    let (client, mut findings) = (ambassador.client_for(all_namespaces), Vec::new());
-    let objects = match Monitor::objects(&client).await {
+    let client = ambassador.client_for(all_namespaces);
+    let (read, now) = match read(ambassador, &client).await {
         // That is a finding already.
         Err(Error { cause: Cause::NoSuchResource, .. }) => return Ok(Vec::new()),
         answer => match or_unknown(answer, "ConfigMonitors")? {
-            Ok(objects) => objects,
+            Ok(read) => read,
             Err(unknown) => return Ok(vec![unknown]),
         },
     };
-    let mut around = match or_unknown(Surroundings::read(&client).await, "pods and their owners")? {
-        Ok(around) => around,
-        Err(unknown) => {
-            findings.push(unknown);
-            BTreeMap::new()
-        }
-    };
-    for object in &objects.items {
-        let monitor = Monitor::of(object)?;
-        around.entry(monitor.metadata.namespace.clone()).or_default().monitors.push(monitor);
+    let around = or_unknown(Surroundings::read(&client).await, "pods and their owners")?;
+    let mut findings: Vec<Finding> = around.as_ref().err().cloned().into_iter().collect();
+    let around = around.unwrap_or_default();
+    let mut unread = BTreeMap::new();
+    let mut namespaces: BTreeMap<String, Vec<Monitor>> = around.keys().map(|name| (name.clone(), Vec::new())).collect();
+    for (monitor, source) in read {
+        unread.extend(source.map(|source| (monitor.metadata.uid.clone(), source)));
+        namespaces.entry(monitor.metadata.namespace.clone()).or_default().push(monitor);
     }
-    for (namespace, around) in &around {
-        let mut its = around.notes();
-        let unread = unread(&ambassador.client.within(&namespace.as_str().into()), &around.monitors).await?;
-        for monitor in &around.monitors {
+    if namespaces.values().all(Vec::is_empty) {
+        let place =
+            if all_namespaces { "the cluster".to_owned() } else { format!("namespace {:?}", ambassador.namespace) };
+        findings.push(Finding::new("ConfigMonitors", State::Note, format!("there is none in {place}")));
+    }
+    for (namespace, monitors) in &namespaces {
+        let around = around.get(namespace);
+        let mut its = around.map_or_else(Vec::new, |around| around.notes(monitors));
+        for monitor in monitors {
             let name = format!("ConfigMonitor/{}", monitor.metadata.name);
-            let mut wrong: Vec<(String, &str)> = around.wrong(monitor);
-            wrong.extend(unread.get(&*monitor.metadata.name).map(|source| {
+            let mut wrong = around.map_or_else(Vec::new, |around| around.wrong(monitor, monitors));
+            wrong.extend(unread.get(&monitor.metadata.uid).map(|source| {
                 let what = format!("the operator has not read {source}, so that pods may run with old content");
                 (what, "see whether the operator has its rights, and what its log says")
             }));
             let ten = monitor.status.as_ref().and_then(Status::ten_restarts_since);
-            if ten.is_some_and(|since| objects.at.since(since) < A_LOOP) {
+            if ten.is_some_and(|since| now.since(since) < A_LOOP) {
                 let next = "find out who writes the source; if such restarts are intended, set minIntervalSeconds";
                 wrong.push(("ten restarts within 45 minutes".to_owned(), next));
             }
@@ -69,12 +76,35 @@ pub(super) async fn look(ambassador: &Ambassador, all_namespaces: bool) -> Resul
         }
         findings.extend(its.into_iter().map(|finding| finding.within(namespace)));
     }
-    if objects.items.is_empty() {
-        let place =
-            if all_namespaces { "the cluster".to_owned() } else { format!("namespace {:?}", ambassador.namespace) };
-        findings.push(Finding::new("ConfigMonitors", State::Note, format!("there is none in {place}")));
-    }
     Ok(findings)
+}
+
+/// Returns all ConfigMonitors, each with a source whose content the operator has not read, and the time. Looks again if the
+/// operator may be about to read a spec or a source.
+async fn read(
+    ambassador: &Ambassador,
+    client: &Client,
+) -> Result<(Vec<(Monitor, Option<SourceName>)>, ServerTime), Error> {
+    let mut is_second = false;
+    loop {
+        let List { items, at, .. } = client.list(&all(CONFIG_MONITORS), None, Monitor::new).await?;
+        let (mut monitors, mut is_read) = (Vec::new(), true);
+        for monitor in items {
+            let namespace: Arc<str> = monitor.metadata.namespace.as_str().into();
+            let source = match monitor.contents(&ambassador.client.within(&namespace)).await {
+                Ok(contents) => monitor.status.as_ref().and_then(|status| unread(status, &contents).cloned()),
+                Err(Error { cause: Cause::Forbidden(_), .. }) => None,
+                Err(error) => return Err(error),
+            };
+            is_read &= monitor.is_read() && source.is_none();
+            monitors.push((monitor, source));
+        }
+        if is_read || is_second {
+            return Ok((monitors, at));
+        }
+        sleep(A_READING).await;
+        is_second = true;
+    }
 }
 
 /// Returns what the status says.
@@ -83,7 +113,8 @@ fn said(monitor: &Monitor) -> (State, String) {
         let namespace = &monitor.metadata.namespace;
         let next =
             format!("see that an operator runs, and that it serves the namespace {namespace:?} (docs/install.md)");
-        return (State::Wrong(next), "no operator has read its spec".to_owned());
+        let newest = if monitor.status.is_some() { "newest " } else { "" };
+        return (State::Wrong(next), format!("no operator has read its {newest}spec"));
     };
     let asked = monitor.metadata.annotations.restart_requested_at.as_ref();
     let is_pending = status.restart.is_some() || asked.is_some_and(|asked| !status.has_handled(asked));
@@ -94,35 +125,6 @@ fn said(monitor: &Monitor) -> (State, String) {
         _ => State::Fine,
     };
     (state, format!("{}: {}", reason(status), message(status)))
-}
-
-/// Returns a source of each ConfigMonitor whose content the operator has not read after a while, as far as it may be read.
-async fn unread(client: &Client, monitors: &[Monitor]) -> Result<BTreeMap<String, SourceName>, Failure> {
-    let mut unread = BTreeMap::new();
-    for monitor in monitors {
-        unread.extend(unread_by(client, monitor).await?);
-    }
-    if !unread.is_empty() {
-        sleep(A_READING).await;
-    }
-    let mut still = BTreeMap::new();
-    for name in unread.keys() {
-        match Monitor::read(client, name).await {
-            Ok(monitor) => still.extend(unread_by(client, &monitor).await?),
-            Err(error) if error.cause.is_not_found() => {}
-            Err(error) => return Err(error.into()),
-        }
-    }
-    Ok(still)
-}
-
-async fn unread_by(client: &Client, monitor: &Monitor) -> Result<Option<(String, SourceName)>, Failure> {
-    let contents = match monitor.contents(client).await {
-        Err(Error { cause: Cause::Forbidden(_), .. }) => return Ok(None),
-        contents => contents?,
-    };
-    let source = monitor.status.as_ref().and_then(|status| unread_source(status, &contents));
-    Ok(source.map(|source| (monitor.metadata.name.to_string(), source.clone())))
 }
 
 /// Returns what to do about a reason that needs attention.

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::{Finding, State, or_unknown};
 use crate::ambassador::{Ambassador, OPERATORS, operators};
-use crate::monitors::name_of;
+use crate::monitors::{name_of, namespace_of};
 use crate::outcome::Failure;
 
 const CRD: &str = include_str!("../../../crd.yml");
@@ -59,17 +59,22 @@ pub(super) async fn look(ambassador: &Ambassador) -> Result<Vec<Finding>, Failur
     };
     let mut findings = Vec::new();
     let deployments = ambassador.client.list(&operators(DEPLOYMENTS), None, |deployment: Value| deployment).await;
+    let deployments = or_unknown(deployments, "Deployments of the operator")?;
+    findings.extend(deployments.as_ref().err().cloned());
     for deployment in deployments.into_iter().flat_map(|deployments| deployments.items) {
-        let (name, namespace) =
-            (name_of(&deployment), deployment["metadata"]["namespace"].as_str().unwrap_or_default());
+        let (name, namespace) = (name_of(&deployment), namespace_of(&deployment));
+        if pods.items.iter().any(|pod| namespace_of(pod) == namespace) {
+            continue;
+        }
         let (what, next) = match &deployment["spec"]["replicas"] {
-            none if *none == 0 => {
+            replicas if *replicas == 0 => {
                 ("is scaled to 0", format!("kubectl scale deployment {name} -n {namespace} --replicas=1"))
             }
-            _ if pods.items.is_empty() => ("has no pod", format!("kubectl describe replicasets -n {namespace}")),
-            _ => continue,
+            _ => ("has no pod", format!("kubectl describe replicasets -n {namespace} -l {OPERATORS}")),
         };
-        findings.push(Finding::new(format!("Deployment/{name}"), State::Wrong(next), what).within(namespace));
+        // Another operator may serve the namespaces.
+        let state = if pods.items.is_empty() { State::Wrong(next) } else { State::Note };
+        findings.push(Finding::new(format!("Deployment/{name}"), state, what).within(&namespace));
     }
     if pods.items.is_empty() && findings.is_empty() {
         let next = State::Wrong("install it, or look for it in another cluster".to_owned());

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use super::{Finding, State};
 use crate::conditions::reason;
 use crate::create::references;
-use crate::monitors::{Labels, Monitor, all, labels_of, name_of};
+use crate::monitors::{Labels, Monitor, all, labels_of, name_of, namespace_of};
 use crate::options::WORKLOADS;
 use crate::restarters::{is_made_by_its_owner, others};
 
@@ -28,7 +28,6 @@ const LISTED: [&str; 3] = ["apps/v1", "batch/v1", "v1"];
 /// The objects of a namespace.
 #[derive(Default)]
 pub(super) struct Surroundings {
-    pub(super) monitors: Vec<Monitor>,
     workloads: Vec<Workload>,
     /// The labels of each pod.
     pods: Vec<Labels>,
@@ -50,32 +49,37 @@ impl Surroundings {
     pub(super) async fn read(client: &Client) -> Result<BTreeMap<String, Self>, Error> {
         let mut namespaces: BTreeMap<String, Self> = BTreeMap::new();
         for resource in WORKLOADS.into_iter().chain([REPLICATION_CONTROLLERS]) {
-            let listed = client.list(&all(resource), None, |object: Value| object).await?;
-            for object in listed.items.iter().filter(|object| !is_made_by_its_owner(object)) {
-                let name = format!("{}/{}", resource.kind, name_of(object));
-                namespaces.entry(namespace_of(object)).or_default().workloads.push(Workload::of(name, object));
-            }
+            let see = |object: Value| {
+                if !is_made_by_its_owner(&object) {
+                    let name = format!("{}/{}", resource.kind, name_of(&object));
+                    namespaces.entry(namespace_of(&object)).or_default().workloads.push(Workload::of(name, &object));
+                }
+            };
+            client.list(&all(resource), None, see).await?;
         }
-        for pod in client.list(&all(PODS), None, |pod: Value| pod).await?.items {
+        let see = |pod: Value| {
             let its = namespaces.entry(namespace_of(&pod)).or_default();
             its.pods.push(labels_of(&pod["metadata"]));
             // The controller of a custom resource may create pods by itself. One of them stands for all.
             let mut owners = pod["metadata"]["ownerReferences"].as_array().into_iter().flatten();
-            let Some(owner) = owners.find(|owner| owner["controller"] == true) else { continue };
-            let name = format!("{}/{}", text(&owner["kind"]), text(&owner["name"]));
-            let is_known = its.workloads.iter().any(|workload| workload.name == name);
-            if !is_known && !LISTED.contains(&text(&owner["apiVersion"])) {
+            let owner = owners
+                .find(|owner| owner["controller"] == true && !LISTED.iter().any(|its| owner["apiVersion"] == *its));
+            let text = |field: &Value| field.as_str().unwrap_or_default().to_owned();
+            let name = owner.map(|owner| format!("{}/{}", text(&owner["kind"]), text(&owner["name"])));
+            let is_new = |name: &String| its.workloads.iter().all(|workload| workload.name != *name);
+            if let Some(name) = name.filter(is_new) {
                 its.workloads.push(Workload::of(name, &json!({"spec": {"template": pod}})));
             }
-        }
-        for budget in client.list(&all(BUDGETS), None, |budget: Value| budget).await?.items {
-            namespaces.entry(namespace_of(&budget)).or_default().budgets.extend(budget_of(&budget));
-        }
+        };
+        client.list(&all(PODS), None, see).await?;
+        let see =
+            |budget: Value| namespaces.entry(namespace_of(&budget)).or_default().budgets.extend(budget_of(&budget));
+        client.list(&all(BUDGETS), None, see).await?;
         Ok(namespaces)
     }
 
-    /// Returns what is wrong with a ConfigMonitor, each with what to do.
-    pub(super) fn wrong(&self, monitor: &Monitor) -> Vec<(String, &'static str)> {
+    /// Returns what is wrong with a ConfigMonitor among all of its namespace, each with what to do.
+    pub(super) fn wrong(&self, monitor: &Monitor, all: &[Monitor]) -> Vec<(String, &'static str)> {
         let Ok(policy) = &monitor.policy else { return Vec::new() };
         let its: Vec<&Labels> = self.pods.iter().filter(|pod| policy.selector.matches(pod)).collect();
         let mut wrong = Vec::new();
@@ -89,10 +93,10 @@ impl Surroundings {
             let is_other = other.metadata.name != monitor.metadata.name;
             is_other && other.policy.as_ref().is_ok_and(|policy| its.iter().any(|pod| policy.selector.matches(pod)))
         };
-        let others: Vec<&str> = self.monitors.iter().filter(shares).map(|other| &*other.metadata.name).collect();
+        let others: Vec<&str> = all.iter().filter(shares).map(|other| &*other.metadata.name).collect();
         if !others.is_empty() {
             let others = others.join(" and ");
-            let what = format!("has pods in common with {others}, which changes of both may restart twice");
+            let what = format!("shares pods with {others}: a change of both may restart these pods twice");
             wrong.push((
                 what,
                 "name all sources in one ConfigMonitor, or give all the same budget (docs/troubleshooting.md)",
@@ -124,16 +128,16 @@ impl Surroundings {
     }
 
     /// Returns what nobody watches, what something else restarts, too, and what no workload refers to.
-    pub(super) fn notes(&self) -> Vec<Finding> {
+    pub(super) fn notes(&self, monitors: &[Monitor]) -> Vec<Finding> {
         let mut notes = Vec::new();
         for workload in &self.workloads {
-            let its: Vec<&Monitor> = self.monitors.iter().filter(|monitor| workload.is_selected_by(monitor)).collect();
+            let its: Vec<&Monitor> = monitors.iter().filter(|monitor| workload.is_selected_by(monitor)).collect();
             let unwatched = workload.sources.iter().filter(|source| !its.iter().any(|its| watches(its, source)));
             notes.extend(unwatched.map(|source| (workload.name.clone(), format!("{source} is not watched"))));
             let others = workload.others.iter().filter(|_| !its.is_empty());
             notes.extend(others.map(|other| (workload.name.clone(), format!("also restarted by {other}"))));
         }
-        for monitor in &self.monitors {
+        for monitor in monitors {
             let is_referred = |source: &SourceName| {
                 let refers =
                     |workload: &Workload| workload.is_selected_by(monitor) && workload.sources.contains(source);
@@ -165,14 +169,6 @@ fn watches(monitor: &Monitor, source: &SourceName) -> bool {
     monitor.has(source) || monitor.policy.as_ref().is_ok_and(|policy| policy.may_discover(source))
 }
 
-fn text(value: &Value) -> &str {
-    value.as_str().unwrap_or_default()
-}
-
-fn namespace_of(object: &Value) -> String {
-    text(&object["metadata"]["namespace"]).to_owned()
-}
-
 fn budget_of(budget: &Value) -> Option<(String, LabelSelector, bool)> {
     let of = |field: &str| budget["status"][field].as_i64().unwrap_or_default();
     let is_closed = of("expectedPods") > 0 && of("desiredHealthy") >= of("expectedPods");
@@ -202,25 +198,24 @@ mod tests {
         let mut around = Surroundings {
             pods: vec![of(json!({"app": "web", "role": "replica"}))],
             workloads: Vec::new(),
-            monitors: Vec::new(),
             budgets: vec![budget("strict", true)],
         };
         let web = json!({"app": "web"});
-        let wrong = |spec: Value, around: &Surroundings| around.wrong(&monitor("one", &spec)).len();
+        let wrong = |spec: Value, around: &Surroundings| around.wrong(&monitor("one", &spec), &[]).len();
         let last = |role: &str| json!({"podSelector": web, "restartLast": {"matchLabels": {"role": role}}});
         assert_eq!([wrong(last("replica"), &around), wrong(last("primary"), &around)], [0, 1]);
+        let others = [("one", web.clone()), ("two", json!({"role": "primary"})), ("two", json!({"role": "replica"}))];
+        let shared = others.map(|(name, selector)| {
+            let other = monitor(name, &json!({"podSelector": selector}));
+            around.wrong(&monitor("one", &json!({"podSelector": web})), &[other]).len()
+        });
+        assert_eq!(shared, [0, 0, 1]);
         let evicted = json!({"podSelector": web, "deletionPolicy": "Evict"});
         assert_eq!(wrong(evicted.clone(), &around), 1);
         for (budgets, number) in [(vec![budget("a", false)], 0), (vec![budget("a", false), budget("b", false)], 1)] {
             around.budgets = budgets;
             assert_eq!(wrong(evicted.clone(), &around), number);
         }
-        let others = [("one", web.clone()), ("two", json!({"role": "primary"})), ("two", json!({"role": "replica"}))];
-        let shared = others.map(|(name, selector)| {
-            around.monitors = vec![monitor(name, &json!({"podSelector": selector}))];
-            wrong(json!({"podSelector": web}), &around)
-        });
-        assert_eq!(shared, [0, 0, 1]);
     }
 
     #[test]

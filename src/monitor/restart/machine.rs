@@ -306,11 +306,6 @@ impl<P> Machine<P> {
         self.begun.started_at
     }
 
-    /// Returns whether pods are handed over that this restart replaces.
-    pub(crate) fn waits_for_surge(&self) -> bool {
-        self.pods.pods().values().any(|pod| self.is_leaving(pod))
-    }
-
     /// Takes why pods that are handed over were not deleted: the refusal of one is that of the restart.
     pub(crate) fn surge_refused(&mut self, refusals: &BTreeMap<Uid, Error>) {
         let is_left =

@@ -30,7 +30,7 @@ async fn the_primary_of_three_members_goes_once_both_others_have_successors_also
     let (ns, _operator) = members(json!({"restartLast": last("primary"), "minReadySeconds": 1})).await;
     let before = ns.pods(APP).await;
     ns.edit(NAME, "two").await;
-    ns.messages_have(&["waiting: to go last (spec.restartLast): frontend-0"]).await;
+    ns.messages_have(&["waiting: goes last (spec.restartLast): frontend-0"]).await;
     ns.replaced(APP, &before).await;
     let settled = ns.settled(NAME, "UpToDate").await;
     assert_eq!(settled["status"]["history"][0]["replaced"], 3);

@@ -99,12 +99,7 @@ impl Drive<'_, '_> {
                     News::Written
                 }
                 Do::Complete(over) => return self.end(over).await,
-                Do::Wait(until) => {
-                    if self.watched.machine.waits_for_surge() {
-                        context.shared.surge.bell.notify_one();
-                    }
-                    return Ok(Requeue::At(Some(until)));
-                }
+                Do::Wait(until) => return Ok(Requeue::At(Some(until))),
                 Do::Pause(until) => return Ok(Requeue::Later(until)),
                 Do::Decide => return Ok(Requeue::Now),
             };

@@ -59,8 +59,8 @@ note: Deployment/csi: secretproviderclass.reloader.stakater.com/auto: what the S
 note: Deployment/csi: secretproviderclass.reloader.stakater.com/reload: what the Secrets Store CSI driver mounts is no source
 note: Deployment/csi: secretproviderclasses.exclude.reloader.stakater.com/reload: what the Secrets Store CSI driver mounts is no source
 note: Deployment/checksum: its pods restart, too, when the annotation checksum/config of the pod template changes
-note: Deployment/waved: wave.pusher.com/extra-configmaps: name in sources those to which the pods do not refer
-note: Deployment/waved: wave.pusher.com/extra-secrets: name in sources those to which the pods do not refer
+note: Deployment/waved: wave.pusher.com/extra-configmaps: add to sources each object that the pods do not refer to
+note: Deployment/waved: wave.pusher.com/extra-secrets: add to sources each object that the pods do not refer to
 note: Job/job: pods of Jobs are not restarted
 note: Rollout/rollout: reloader.stakater.com/rollout-strategy: pods are deleted, whatever it says
 note: maxSurge is left out, as no operator is seen that hands pods over: --surge adds it
