@@ -168,12 +168,7 @@ fn use_up(object: &RawValue, second: i64) {
         let (mut observed, _) = observe(&policy, status.clone(), &look, None, moment);
         let request = monitor.metadata.annotations.restart_requested_at.as_ref();
         black_box(decide(&policy, &observed, &look, request, moment));
-        let settled = Situation::Settled {
-            selector: &policy.selector,
-            missing_keys: None,
-            has_sources: true,
-            pods_are_polled: false,
-        };
+        let settled = Situation::Settled { selector: &policy.selector, missing_keys: None, has_sources: true };
         for situation in [settled, Situation::Suspended { requested: true }, Situation::QuietPeriod { seconds: 3 }] {
             black_box(report(&situation, &mut observed, i64::MAX, at));
         }

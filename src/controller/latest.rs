@@ -37,7 +37,7 @@ pub(crate) struct Latest {
     /// The objects to which the selected pods refer, or why these cannot be watched. `None` until they have been listed, and
     /// if the spec does not ask for it.
     pub(crate) found: Option<Result<Arc<Found>, Arc<Error>>>,
-    /// A source is gone, and the pods are about to be listed anew, which may not refer to it any more.
+    /// A source is gone. The pods are about to be listed anew, and may no longer refer to it.
     pub(crate) awaits_pods: bool,
     /// Why edits of discovered Secrets would go unseen.
     pub(crate) no_secrets: Option<Arc<Error>>,

@@ -1,7 +1,7 @@
-//! Looks after the pods that are handed over: each is deleted or given back, within a restart, or whatever has happened
-//! to the restart, the ConfigMonitor or the process that has handed it over.
+//! Deletes or gives back each pod that is handed over, whatever has happened to the restart, the ConfigMonitor or the
+//! process that has handed it over.
 //!
-//! One task for each namespace with such pods. All that it goes by is in the pods and in the ConfigMonitors.
+//! Each namespace with such pods has one task. Only the pods and the ConfigMonitors decide.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU32;
@@ -95,8 +95,8 @@ async fn look_after(shared: &Shared, client: &Client) {
 /// Deletes or gives back the pods that may go. Returns whether any pod was handed over when the look began. A failure at one pod
 /// keeps none of the others.
 ///
-/// Whoever may label pods may label many, and write much into them. So of all that are listed only names are kept, and of a
-/// few all that decides: those that have to wait for the next look do not always wait.
+/// A user may label many pods, and write much into them. So only names are kept of all listed pods, and details of a
+/// random few, so that no pod waits for ever.
 async fn settle(shared: &Shared, client: &Client, seen: &mut BTreeMap<Arc<Owner>, Seen>) -> Result<bool, Error> {
     let labels = Some(SELECTS_HANDED_OVER.to_owned());
     let selection = Selection { resource: PODS, labels, fields: None, metadata_only: false };
@@ -286,8 +286,8 @@ impl Look<'_> {
     }
 }
 
-/// Returns whether a pod refers to what its ConfigMonitor discovers, and does not exist, or cannot be read: without that its
-/// successor would not start.
+/// Returns whether a pod refers to a discovered source that is missing, or cannot be read: its successor would not
+/// start.
 async fn lacks_a_source(client: &Client, of: &HandedOverPod, policy: &Policy) -> bool {
     let Some(discover) = &policy.discover else { return false };
     let Some(referred) = &of.referred else { return true };

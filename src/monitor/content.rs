@@ -31,8 +31,8 @@ impl Kind {
         }
     }
 
-    /// Returns whether who may read a ConfigMonitor need not be allowed to read its sources of this kind. Then the hash
-    /// is keyed, no message names a key, no Event reveals the UID, and the right to watch the kind may be missing on
+    /// Returns whether readers of a ConfigMonitor may lack the right to read its sources of this kind. Then the hash is
+    /// keyed, no message names a key, no Event reveals the UID, and the right to watch the kind may be missing on
     /// purpose.
     pub(crate) fn is_confidential(self) -> bool {
         self == Self::Secret

@@ -1,5 +1,5 @@
-//! What a reading of the sources means for the journal, and what to do about the journal now. Nothing but the policy, the
-//! status, the readings and the times decides.
+//! Turns a reading of the sources into entries of the journal, and the journal into a decision. Only the policy, the
+//! status, the readings and the times count.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -14,7 +14,7 @@ use crate::kube::{ResourceVersion, ServerTime};
 
 /// Further changes extend a quiet period, but to no more than this many times its length.
 const MAX_QUIET_PERIODS: u32 = 10;
-/// How long a discovered source to which no pod refers is remembered: when pods come again, an edit meanwhile must show.
+/// How long a discovered source is remembered after its last pod, so that an edit until the next pod is not lost.
 const REMEMBERED_FOR: Duration = Duration::from_secs(24 * 3600);
 
 /// The sources as last read, in the order of the policy. `None` for a source that does not exist and is not optional.
@@ -34,8 +34,8 @@ pub struct Content {
     pub at: ServerTime,
     /// When that answer came, by the clock of timers.
     pub came: Instant,
-    /// Until when the content before is known to have been there. `None` if this process knew none, so that the content may
-    /// have existed for long.
+    /// When the previous content was last known to be current. `None` if this process knew none: the content may be
+    /// old.
     pub since: Option<ServerTime>,
 }
 
@@ -73,13 +73,13 @@ pub enum Decision {
         /// Whether a restart is requested.
         requested: bool,
     },
-    /// Wait until this time, when the content will have been quiet for long enough. A restart under way deletes nothing.
+    /// Wait until this time, the end of the quiet period. A restart under way deletes nothing.
     Quiet(Instant),
     /// Wait until this time, if it is known: a restart may not begin yet.
     Hold(Hold, Option<Instant>),
-    /// List the pods: if none may have other content, nothing is to wait for.
+    /// List the pods: if none is stale, no restart is needed.
     Count,
-    /// Read the sources again. By the watches they have been quiet for long enough, but a watch may have stalled.
+    /// Read the sources again. The quiet period is over by the watches, but a watch may have stalled.
     Read,
     /// Begin the pending restart, or the one that is requested.
     Begin(Option<Arc<str>>),
@@ -102,7 +102,7 @@ impl Look {
         self.of(policy).find(|(source, _)| source.name == *name)
     }
 
-    /// Returns the sources that the spec names, and that do not exist. A discovered one holds up only the pods that refer
+    /// Returns the missing sources that the spec names. A missing discovered source holds up only the pods that refer
     /// to it.
     pub(crate) fn missing(&self, policy: &Policy) -> Vec<SourceName> {
         let named = self.of(policy).filter(|(source, content)| source.origin == Origin::Named && content.is_none());
@@ -110,7 +110,7 @@ impl Look {
     }
 }
 
-/// Updates a record, whose hashes can be compared, to what was read. The restart under way ends once other content has been quiet.
+/// Records what was read in a status with comparable hashes. Other content that is quiet ends the restart under way.
 pub fn observe(
     policy: &Policy,
     mut next: Status,
@@ -152,8 +152,7 @@ pub fn observe(
     (next, finding)
 }
 
-/// Appends each content that is not the last one of its source. Returns whether there was any. That ends the bake time of
-/// a canary.
+/// Appends new contents to the journals, which ends the bake time of a canary. Returns whether there were any.
 fn append(policy: &Policy, look: &Look, status: &mut Status, now: ServerTime) -> bool {
     let settled_at = status.settled_at;
     let newest = status.changes().map(|change| change.observed_at).max();
@@ -189,8 +188,8 @@ fn append(policy: &Policy, look: &Look, status: &mut Status, now: ServerTime) ->
     true
 }
 
-/// Forgets the sources that the spec no longer names or discovers. A restart goes on for what is left, if anything is, but
-/// not after its canary has failed.
+/// Forgets sources that the spec no longer names or discovers. The restart goes on for the others, unless there are
+/// none or its canary has failed.
 fn forget_sources(policy: &Policy, status: &mut Status, now: ServerTime) {
     let is_source = |known: &SourceStatus| {
         policy.sources.iter().any(|source| source.name == known.name) || policy.unwatched.contains(&known.name)
@@ -213,8 +212,8 @@ fn record_origins(policy: &Policy, look: &Look, status: &mut Status) {
     }
 }
 
-/// Records since when no pod refers to a discovered source, and forgets the source after a day, or at once if the object
-/// is gone, too, but not before its changes are handled.
+/// Records since when no pod refers to a discovered source. Forgets the source a day later, or at once if the object is
+/// gone, but never before its changes are handled.
 fn forget_unreferenced(policy: &Policy, look: &Look, status: &mut Status, now: ServerTime) {
     status.sources.retain_mut(|known| {
         let Some((source, content)) = look.at(policy, &known.name) else { return true };
@@ -227,8 +226,8 @@ fn forget_unreferenced(policy: &Policy, look: &Look, status: &mut Status, now: S
     });
 }
 
-/// Returns when time alone changes what is to be done: the end of the quiet period, whatever else holds a restart, or the day
-/// after which a discovered source is forgotten.
+/// Returns when time alone changes the decision: at the end of the quiet period, whatever else holds a restart, or when
+/// a discovered source is forgotten.
 pub(crate) fn wakes_at(policy: &Policy, status: &Status, look: &Look, moment: Moment) -> Option<Instant> {
     let quiet_until = quiet_until(policy, status, look, moment).filter(|until| *until > moment.now);
     let since = status.sources.iter().filter_map(|known| known.unreferenced_since);
@@ -238,9 +237,9 @@ pub(crate) fn wakes_at(policy: &Policy, status: &Status, look: &Look, moment: Mo
     quiet_until.into_iter().chain(forgets_at).min()
 }
 
-/// Goes over to the keys of the spec. Content that is the same under the recorded keys is the same under these: the first
-/// content of further keys is a baseline. Other content is a change, whatever it is under the keys of the spec. Returns whether
-/// there was a baseline of a named source, if there was any.
+/// Switches to the keys of the spec. Content that is unchanged under the recorded keys is unchanged, so the first
+/// content of additional keys is a baseline. Other content is a change. Returns whether there was a baseline of a named
+/// source, if there was any baseline.
 fn take_keys(policy: &Policy, look: &Look, status: &mut Status) -> Option<bool> {
     let mut basis = None;
     for known in &mut status.sources {
@@ -274,8 +273,8 @@ fn has_others(keys: &Keys, of: &Keys) -> bool {
     }
 }
 
-/// Records the existing sources, and the first content of each source that had none. Returns whether one was named, if there was
-/// any.
+/// Records the sources, and the first content of each. Returns whether a first content is of a named source, if there
+/// is any.
 fn record_sources(policy: &Policy, look: &Look, status: &mut Status) -> Option<bool> {
     let mut known = std::mem::take(&mut status.sources);
     let mut basis = None;
@@ -306,9 +305,8 @@ fn is_about(known: &SourceStatus, source: &Source) -> bool {
     known.name == source.name && known.keys == source.keys
 }
 
-/// Returns when the last contents that no restart has begun for will have been quiet for long enough. `None` without such a
-/// content, or without a quiet period. A reading that is in the status shows when it came; of others only whole seconds are
-/// known.
+/// Returns when the quiet period of the contents that wait for a restart ends. `None` without such content, or without
+/// a quiet period. A reading of this process has an exact time, the status only whole seconds.
 pub(crate) fn quiet_until(policy: &Policy, status: &Status, look: &Look, moment: Moment) -> Option<Instant> {
     let period = policy.quiet_period;
     // By a reading, so that the end does not depend on the time of the question.

@@ -24,8 +24,6 @@ const MAX_FOUND: usize = 256;
 pub(crate) struct Found {
     /// The selector.
     pub(crate) selector: Arc<str>,
-    /// The pods are polled, and not watched.
-    pub(crate) is_polled: bool,
     /// The names of objects that are never found: the platform adds them to pods.
     excluded: Arc<BTreeSet<Arc<str>>>,
     objects: BTreeMap<SourceName, By>,
@@ -36,16 +34,16 @@ pub(crate) struct Found {
 /// Which pods refer to an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct By {
-    /// When the first of them was created. One that comes later takes no place from it.
+    /// When the oldest of these pods was created. A younger pod takes no place from it.
     since: ServerTime,
     /// Whether all of them start without it.
     managed: Option<bool>,
-    /// The same of those that restarts leave alone unless `unmanagedPods` is `Delete`.
+    /// The same for pods that are restarted only with `unmanagedPods: Delete`.
     unmanaged: Option<bool>,
 }
 
 impl By {
-    /// Returns whether those pods start without the object that a restart may replace; `None` without such a pod.
+    /// Returns whether the pods that a restart may replace start without the object; `None` without such a pod.
     fn is_optional(&self, unmanaged: UnmanagedPods) -> Option<bool> {
         let of_unmanaged = self.unmanaged.filter(|_| unmanaged == UnmanagedPods::Delete);
         self.managed.into_iter().chain(of_unmanaged).reduce(|one, other| one && other)
@@ -65,8 +63,8 @@ impl Found {
         Self::new(Arc::clone(&self.selector), Arc::clone(&self.excluded))
     }
 
-    /// Takes a pod with this spec. Nothing is kept of the pod, so an object stays found until a list is read anew.
-    /// Returns whether something is new.
+    /// Adds the references of a pod. The pod is not kept, so an object stays found until the next list. Returns whether
+    /// something is new.
     pub(crate) fn see(found: &mut Arc<Self>, pod: &Pod, spec: Option<&RawValue>, own_pod: Option<&Uid>) -> bool {
         let is_skipped = |unmanaged| !pod.is_present() || exempt(unmanaged, pod, own_pod).is_some();
         if is_skipped(UnmanagedPods::Delete) {
@@ -116,9 +114,9 @@ impl Policy {
         self.discover.as_ref().is_some_and(|discover| discover.accepts(object))
     }
 
-    /// Returns the objects that are sources beside those that the spec names, ordered by name, and the first one for which
-    /// there is no room. First come those in the status, which have been found before, then those of the oldest pods, and
-    /// last what no pod refers to any more.
+    /// Returns the discovered sources, ordered by name, and the first object for which there is no room. Objects in the
+    /// status to which pods refer have priority, then those of the oldest pods, then those to which no pod refers any
+    /// more.
     pub(crate) fn discovered<'a>(
         &self,
         found: &'a Found,
@@ -155,8 +153,8 @@ impl Policy {
         self.sources.len() + found.objects.len() > MAX_SOURCES && self.discovered(found, known).1.is_some()
     }
 
-    /// Adds the sources that are read from pods, and those that are `known`, from the status. Secrets are left as they are if
-    /// they may not be watched.
+    /// Adds the sources found in pods, and the `known` ones from the status. Secrets that may not be watched stay as
+    /// they are.
     pub(crate) fn discover<'a>(
         &mut self,
         found: &'a Found,
@@ -176,7 +174,6 @@ impl Policy {
         let watched: Vec<Source> = watched.into_iter().map(source).collect();
         self.sources.extend(watched);
         self.surplus = surplus.cloned();
-        self.pods_are_polled = found.is_polled;
         self.unwatched = unwatched.into_iter().cloned().collect();
     }
 }

@@ -68,8 +68,8 @@ pub(crate) fn may_begin(
     }
 }
 
-/// Returns when the content first changed, unless that is a revert, which people make, or a restart has begun for it: the next
-/// one goes on with what is left.
+/// Returns when the content first changed. `None` after a revert, which people make, and once a restart has begun for
+/// the change.
 fn counted_since(known: &SourceStatus) -> Option<ServerTime> {
     let last = known.changes.last().filter(|_| known.differs())?;
     let is_new = known.restarts.first().is_none_or(|start| last.observed_at >= *start);

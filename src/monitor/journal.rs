@@ -5,13 +5,13 @@ use super::source::{Keys, SourceName};
 use super::status::{Change, RestartRequest, SourceStatus, Status};
 use crate::kube::{ResourceVersion, ServerTime};
 
-/// The maximum number of changes of a source. Four suffice to keep the one that the restart under way has begun for: those
-/// before it, that one, those after it, and the last one.
+/// The maximum number of changes of a source. Four suffice: the change of the restart under way, one before it, one
+/// after it, and the last one.
 const MAX_CHANGES: usize = 4;
 /// The maximum number of changes of all sources, unless each has two.
 pub(super) const MAX_ALL_CHANGES: usize = 256;
-/// What decides which pods are old: of each changed source whether only pods that refer to it have read it, and its contents;
-/// and the request. Not for which of the contents the restart has begun.
+/// What decides which pods are old: the contents of each changed source, whether it is discovered, and the request. For
+/// which content the restart has begun does not matter.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Journal {
     sources: Vec<(SourceName, bool, Option<ContentHash>, Vec<Change>)>,
@@ -26,8 +26,8 @@ impl SourceStatus {
         }
     }
 
-    /// Makes one of two changes that follow each other: pods that may have read either have other content. If possible, the
-    /// restart under way has begun for neither.
+    /// Merges two neighbouring changes: pods that may have read either have other content. Spares, if possible, the
+    /// change of the restart under way.
     fn merge(&mut self) {
         let are_free = |at: &usize| !self.changes[*at].begun && !self.changes[at + 1].begun;
         let at = (0..self.changes.len() - 2).find(are_free).unwrap_or(0);

@@ -90,7 +90,7 @@ pub struct Annotations {
     pub restart_requested_at: Option<Arc<str>>,
 }
 
-/// There may be thousands of these texts. The length of a longer one is no spec and no status, which is reported.
+/// There may be thousands of these texts. Of a longer text only the length is kept, which is reported as invalid.
 fn up_to<'de, D: Deserializer<'de>, const MAX: usize>(deserializer: D) -> Result<Option<Box<RawValue>>, D::Error> {
     match Option::<Box<RawValue>>::deserialize(deserializer)? {
         Some(text) if text.get().len() > MAX => to_raw_value(&text.get().len()).map(Some).map_err(de::Error::custom),

@@ -18,7 +18,7 @@ pub(crate) const HANDED_OVER_FROM: &str = "magalix.com/handed-over-from";
 /// The annotation of such a pod that says who has handed it over, and when, as `NAME/UID/RESTART/TIME`.
 pub(crate) const HANDED_OVER_BY: &str = "magalix.com/handed-over-by";
 
-/// The annotation of a pod by which its ReplicaSet chooses which one to delete, and its lowest value.
+/// The annotation by which a ReplicaSet chooses the pod to delete, and its lowest value.
 pub(crate) const DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
 pub(crate) const LOWEST_COST: &str = "-2147483648";
 
@@ -56,8 +56,6 @@ pub struct Pod {
     pub(crate) mirror: bool,
     /// Whether the pod ends by itself, with a result: its containers are not restarted for ever.
     pub(crate) completes: bool,
-    /// Whether the pod has a volume of a PersistentVolumeClaim.
-    pub(crate) has_claim: bool,
     /// Whether the pod has succeeded or failed.
     pub finished: bool,
     /// The time since which the pod is ready, on the clock of its node. None if the pod is not ready.
@@ -100,7 +98,7 @@ impl Pod {
         self.ready_since.map(|since| since.max(self.created))
     }
 
-    /// Returns whether the pod may serve: one that is not ready is only known not to if its containers are not, either.
+    /// Returns whether the pod may serve: it is ready, or at least all its containers are.
     pub(crate) fn may_serve(&self) -> bool {
         self.ready_since.is_some() || self.are_containers_ready
     }
@@ -180,7 +178,6 @@ impl Pod {
             Some((from, handed_over)) => (Some(from), Some(Arc::new(handed_over))),
             None => (metadata.controller, None),
         };
-        let of_spec = spec.pod_spec();
         let pod = Self {
             name: metadata.name,
             uid: metadata.uid,
@@ -192,8 +189,7 @@ impl Pod {
             has_cost: metadata.annotations.deletion_cost.is_some(),
             goes_last: false,
             mirror: metadata.annotations.mirror.is_some(),
-            completes: of_spec.completes(),
-            has_claim: of_spec.has_claim(),
+            completes: spec.pod_spec().completes(),
             finished: status.is_finished(),
             ready_since: status.ready_since(metadata.creation_timestamp),
             are_containers_ready: status.are_containers_ready(),
@@ -225,7 +221,6 @@ mod tests {
                 goes_last: false,
                 mirror: false,
                 completes: false,
-                has_claim: false,
                 finished: false,
                 ready_since: None,
                 are_containers_ready: false,

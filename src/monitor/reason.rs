@@ -82,7 +82,7 @@ pub(crate) enum Holds {
     Reconciling,
     /// A person must do something.
     Stalled,
-    /// A source or a key must come into being, which may happen without a person.
+    /// A source or a key is missing, and may appear without a person.
     None,
 }
 

@@ -13,7 +13,7 @@ use crate::kube::references::References;
 /// The pods of a list.
 pub(crate) type Snapshot = BTreeSet<Uid>;
 
-/// The sources of which it matters which of the selected pods refer to them.
+/// The sources for which it matters which pods refer to them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Concerns {
     /// Those whose change concerns only the pods that refer to them.

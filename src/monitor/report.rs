@@ -21,9 +21,6 @@ use crate::kube::{CONFIG_MAPS, SECRETS, ServerTime};
 pub(crate) const NO_SURGE: &str = "spec.maxSurge needs the Component deploy/surge, or surge.enabled in the chart";
 /// Why no restart begins, if the schema of an older CustomResourceDefinition drops what it would need.
 pub(crate) const NOT_STORED: &str = "the API server has not stored the restart";
-/// What Ready says of sources that are found late.
-const POLLED: &str = "new sources are found a minute later, because too many selectors are watched; let ConfigMonitors \
-                      share a podSelector";
 /// The message of Ready while a request waits.
 const NOT_BEGUN: &str = "a restart is requested, and has not begun";
 type Message = Cow<'static, str>;
@@ -88,7 +85,7 @@ impl Situation<'_> {
     /// should do if the situation lasts.
     fn described(&self, status: &Status) -> (Reason, [Message; 3]) {
         match self {
-            Self::Settled { selector, missing_keys, has_sources, pods_are_polled } => {
+            Self::Settled { selector, missing_keys, has_sources } => {
                 let has_no_pods = status.pods == Some(0);
                 let (reason, advice) = match missing_keys {
                     Some(_) => (Reason::KeyNotFound, "check the keys that the spec names"),
@@ -103,8 +100,7 @@ impl Situation<'_> {
                     true => basis(status),
                     false => "no selected pod refers to an object that can be discovered".to_owned(),
                 };
-                let late = pods_are_polled.then(|| POLLED.to_owned());
-                let ready: Vec<String> = missing_keys.into_iter().chain(no_pods).chain([basis]).chain(late).collect();
+                let ready: Vec<String> = missing_keys.into_iter().chain(no_pods).chain([basis]).collect();
                 said(reason, ready.join("; "), NO_RESTART_PENDING, advice)
             }
             Self::SecretsNotWatched(secrets) => said(

@@ -13,10 +13,6 @@ use super::status::{Begun, Canary, CanaryState, Status, Why};
 use super::words::{changed, count, quoted, some};
 use crate::kube::error::{Cause, Error};
 
-/// What may keep the successor of a pod that is handed over from starting.
-const CLAIM: &str = "with spec.maxSurge a volume of mode ReadWriteOnce stays with the pod that is handed over, and its \
-                     successor may wait for it in vain: leave spec.maxSurge out";
-
 /// The state of a ConfigMonitor, as it is reported.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Situation<'a> {
@@ -28,8 +24,6 @@ pub enum Situation<'a> {
         missing_keys: Option<&'a str>,
         /// Whether there is a source.
         has_sources: bool,
-        /// Whether new sources are found late.
-        pods_are_polled: bool,
     },
     /// This many discovered Secrets may not be watched.
     SecretsNotWatched(usize),
@@ -118,8 +112,6 @@ pub struct Progress {
     pub(super) pods: usize,
     /// How many pods are gone or terminating.
     pub(super) gone: usize,
-    /// Whether members of StatefulSets go one at a time, whatever set they are of.
-    pub(super) has_members: bool,
     /// What the restart waits for.
     pub(super) details: Vec<String>,
 }
@@ -128,12 +120,11 @@ impl Progress {
     /// Returns the progress of a restart that has just begun.
     pub(crate) fn new(begun: &Begun) -> Self {
         let gone = begun.gone(begun.remaining).max(begun.deleted);
-        Self { pods: begun.pods, gone, has_members: false, details: Vec::new() }
+        Self { pods: begun.pods, gone, details: Vec::new() }
     }
 
     pub(crate) fn of(begun: &Begun, standing: &Standing<'_>) -> Self {
-        let (gone, has_members) = (begun.gone(standing.remaining), standing.has_members);
-        let mut progress = Self { gone, has_members, ..Self::new(begun) };
+        let mut progress = Self { gone: begun.gone(standing.remaining), ..Self::new(begun) };
         if let Some((pods, until)) = standing.canary {
             let until = until.map_or(String::new(), |until| format!(" until {until}"));
             progress.details.push(format!("canary: {} must stay available{until}", count(pods)));
@@ -166,9 +157,6 @@ impl Progress {
             standing.unavailable.iter().partition(|pod| pod.is_cut_off());
         progress.add("not ready although their containers are: ", cut_off.iter().map(named));
         progress.add("unavailable: ", unavailable.iter().map(named));
-        if standing.waits_for_claim {
-            progress.details.push(CLAIM.to_owned());
-        }
         progress.add("terminating: ", standing.terminating.iter().copied());
         progress
     }
@@ -187,13 +175,11 @@ impl Progress {
     }
 
     pub(super) fn deleted(&self, status: &Status) -> String {
-        let Self { pods, gone, has_members, .. } = self;
-        let order = if *has_members { ", of all StatefulSets one pod at a time" } else { "" };
         let purpose = match status.why() {
             Why::Changed | Why::Reverted => format!("for the content of {}", changed(status)),
             Why::Requested => "as requested".to_owned(),
         };
-        format!("{gone} of {} deleted {purpose}{order}", count(*pods))
+        format!("{} of {} deleted {purpose}", self.gone, count(self.pods))
     }
 
     pub(super) fn with_details(&self, text: String) -> String {

@@ -111,12 +111,10 @@ pub struct Policy {
     /// The sources, each of them once: those that the spec names, and then those that were discovered.
     pub sources: Vec<Source>,
     pub(crate) discover: Option<Discover>,
-    /// The first of the discovered sources that are too many.
+    /// The first discovered source beyond the limit.
     pub(crate) surplus: Option<SourceName>,
     /// The discovered Secrets, which may not be watched: they stay as they are.
     pub(crate) unwatched: BTreeSet<SourceName>,
-    /// Whether new sources are found late.
-    pub(crate) pods_are_polled: bool,
     /// The selector of the pods.
     pub selector: Selector,
     pub(crate) quiet_period: Duration,
@@ -162,7 +160,7 @@ pub(crate) struct MaxUnavailable {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct MaxSurge {
     most: PodCount,
-    /// Whether pods that can be handed over go only like this, as `maxUnavailable` is absent.
+    /// Whether `maxUnavailable` is absent: pods that can be handed over go only that way.
     pub(crate) is_alone: bool,
 }
 
@@ -269,7 +267,6 @@ impl Policy {
             sources,
             discover: spec.discover.map(Discover::from),
             surplus: None,
-            pods_are_polled: false,
             unwatched: BTreeSet::new(),
             selector: Selector::new(spec.pod_selector, spec.pod_selector_expressions)?,
             quiet_period: seconds(spec.quiet_period_seconds.unwrap_or(3)),
@@ -295,7 +292,7 @@ impl Policy {
         Self { sources, surplus: None, unwatched, ..self.clone() }
     }
 
-    /// Returns whether it depends on the desired replicas of the owners which pods may go.
+    /// Returns whether the desired replicas of the owners decide which pods may go.
     pub(crate) fn counts_owners(&self) -> bool {
         self.max_unavailable.is_some() || self.restart_last.is_some()
     }

@@ -114,9 +114,9 @@ pub struct SourceStatus {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Change {
-    /// The content. Several that came one after the other may be one that no other equals.
+    /// The content. Neighbours may be merged into a content that no other equals.
     pub hash: ContentHash,
-    /// Until when the content before was known to be there: this one may have come at any time since.
+    /// When the previous content was last known. This content may have come at any time since.
     pub since: ServerTime,
     /// When this content was first read.
     pub observed_at: ServerTime,
@@ -133,8 +133,8 @@ pub struct Change {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Restart {
-    /// When the first of the changes was read that follow each other within a quiet period: from then on the restart waits for
-    /// ten quiet periods at most.
+    /// When the first of the changes was read that extend one quiet period: the restart waits for at most ten quiet
+    /// periods from then.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub changing_since: Option<ServerTime>,
     /// The request that the restart handles.
@@ -393,12 +393,12 @@ impl Status {
         self.sources.iter().filter(|known| known.differs()).map(|known| known.name.clone()).collect()
     }
 
-    /// Returns whether each content is that which the restart under way has begun for.
+    /// Returns whether the restart under way has begun for all current contents.
     pub(super) fn is_on_target(&self) -> bool {
         self.sources.iter().all(|known| known.last() == known.target())
     }
 
-    /// Returns whether somebody has requested the restart as it is, and it waits for no window. For other content it would.
+    /// Returns whether the restart was requested for this content, so that it waits for no window.
     pub(crate) fn is_requested(&self) -> bool {
         self.request().is_some_and(|request| !request.taken_over)
     }
@@ -417,7 +417,7 @@ impl Status {
         self.changes().next().is_some() || self.request().is_some() || self.begun().is_some()
     }
 
-    /// Returns when the content was first read that was read last, or when a restart was requested without any.
+    /// Returns when the newest content was first read, or, without any, when a restart was requested.
     pub(crate) fn observed_at(&self) -> Option<ServerTime> {
         let read = self.sources.iter().filter_map(|known| known.changes.last()).map(|change| change.observed_at).max();
         read.or_else(|| self.request().map(|request| request.observed_at))

@@ -49,8 +49,8 @@ pub(crate) enum Fate {
 }
 
 impl Claim {
-    /// Returns the claim on a pod with these labels and references, created at this time, of the ConfigMonitor with this
-    /// UID, which has handed it over in the restart of this number, as annotations of the pod say. `found` has its name.
+    /// Returns the claim on a pod with these labels and references, created at this time, of the ConfigMonitor that has
+    /// handed it over. The UID and the number of the restart come from the pod's annotations. `found` has its name.
     pub(crate) fn of(
         found: Option<&ConfigMonitor>,
         (uid, number): (&str, Option<u64>),
@@ -98,8 +98,8 @@ impl Claim {
     }
 }
 
-/// Returns whether the restart under way goes on for all its pods, as last written: no content has changed since, no named one is
-/// missing, and no canary is to prove it, or has failed.
+/// Returns whether the restart under way goes on for all its pods, as last written: no content has changed since, no
+/// named source is missing, and no canary is unproven or has failed.
 fn goes_on(policy: &Policy, status: &Status) -> bool {
     let is_missing = status.conditions.first().is_some_and(|ready| ready.reason == Reason::SourceNotFound.word());
     let canary = status.begun().and_then(|begun| begun.canary.as_ref()).filter(|_| policy.canary.is_some());

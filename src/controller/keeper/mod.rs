@@ -1,8 +1,8 @@
 //! The keeper of one ConfigMonitor: one task that reconciles when a doorbell rings or a timer fires, and sleeps
 //! otherwise.
 //!
-//! There may be thousands of keepers, most of them asleep: such a task has little more than what the keeper knows. The
-//! number of those that work is limited.
+//! There may be thousands of keepers. Most sleep, and take little more memory than what they know. The number of
+//! working keepers is limited.
 
 mod context;
 mod memory;

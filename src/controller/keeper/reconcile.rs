@@ -67,7 +67,7 @@ impl Reconciler {
         self.reconcile_spec(&policy, status, &latest, (scheduling, held)).await
     }
 
-    /// Until somebody mends it, anything may happen, as in a crash.
+    /// Until somebody fixes it, anything may happen, as in a crash.
     async fn report_invalid(&mut self, mut status: Status, situation: &Situation<'_>) -> Result<Requeue, Error> {
         self.restarts.record_deletions(&mut status);
         self.memory.forget_readings();
@@ -184,7 +184,7 @@ impl Reconciler {
     }
 }
 
-/// Returns after which time zero pods are counted again: soon after the content has settled, and ever more rarely.
+/// Returns the delay before zero pods are counted again: short once the content has settled, then ever longer.
 fn recount_after(status: &Status, now: ServerTime) -> Duration {
     let settled = status.settled_at.map_or(Duration::ZERO, |at| now.since(at));
     settled.clamp(Duration::from_secs(10), Duration::from_secs(600))

@@ -14,8 +14,8 @@ pub(crate) struct Scheduling {
 
 /// What a keeper holds during a step. All ends with the step.
 pub(crate) struct Held {
-    /// Since the keeper woke, so that a GET by another keeper also serves this one while it waits for a slot, and until it
-    /// has read its sources.
+    /// The interest in sources since the keeper woke: another keeper's GET also serves this keeper, until it has read
+    /// them.
     pub(crate) interest: Box<[SourceInterest]>,
     pub(crate) turn: Option<Turn>,
     /// None also while it has a turn: keepers that share an owner wait for that.

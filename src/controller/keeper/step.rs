@@ -35,7 +35,7 @@ impl Step<'_> {
         }
         let missing: Vec<SourceName> = self.memory.missing_discovered().into_iter().collect();
         let missing_keys = self.memory.missing_keys();
-        let Policy { selector, sources, surplus, unwatched, pods_are_polled, max_surge, .. } = self.policy;
+        let Policy { selector, sources, surplus, unwatched, max_surge, .. } = self.policy;
         let situation = match surplus {
             _ if !missing.is_empty() && !self.memory.awaits_pods => Situation::SourceNotFound(&missing),
             Some(first) => Situation::TooManySources(first),
@@ -43,7 +43,7 @@ impl Step<'_> {
             None if !unwatched.is_empty() => Situation::SecretsNotWatched(unwatched.len()),
             None => {
                 let (missing_keys, has_sources) = (missing_keys.as_deref(), !sources.is_empty());
-                Situation::Settled { selector, missing_keys, has_sources, pods_are_polled: *pods_are_polled }
+                Situation::Settled { selector, missing_keys, has_sources }
             }
         };
         self.update_status(&situation).await

@@ -1,5 +1,5 @@
-//! The watches on the pods of restarts under way, which restarts with the same selector share. A watch only rings: what counts
-//! is in the next list. Nothing but pods that have failed may be gone by then.
+//! The watches on the pods of restarts under way, which restarts with the same selector share. A watch only rings: the
+//! next list counts. Only failed pods are remembered, as they may be gone by then.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::pin::pin;

@@ -24,8 +24,8 @@ pub(crate) struct SurgeBell {
 }
 
 impl SurgeBell {
-    /// A pod that is handed over has come or changed. Returns what stops the task that the namespace needs now, if it has
-    /// none.
+    /// Wakes the task after a change of a pod that is handed over. Returns a token that stops a new task, if there is
+    /// none yet.
     pub(crate) fn ring(&self, of: &CancellationToken) -> Option<CancellationToken> {
         let mut task = lock(&self.task);
         if task.is_some() {
@@ -40,7 +40,7 @@ impl SurgeBell {
         lock(&self.refusals)
     }
 
-    /// Ends the task that this stops, unless it has been woken again.
+    /// Ends the task of this token, unless it was woken again.
     pub(crate) fn end(&self, stop: &CancellationToken) -> bool {
         if stop.is_cancelled() {
             // The namespace may have another one.

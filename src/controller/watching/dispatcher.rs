@@ -82,7 +82,7 @@ impl Dispatcher {
         self.relist_due
     }
 
-    /// Takes that these watches begin with a list from now on, because that is due.
+    /// Starts the relists that are due. Returns their watches, to be reopened.
     pub(crate) fn relist(&mut self, now: Instant) -> Vec<Scope> {
         let mut scopes = Vec::new();
         for (name, state) in &mut self.by_name {
@@ -118,7 +118,7 @@ impl Dispatcher {
         (secrets_changed || watches_changed, instructions)
     }
 
-    /// Takes whether all Secrets may be watched. Returns whether that has changed.
+    /// Notes whether all Secrets may be watched. Returns whether that has changed.
     fn observe_right(&mut self, scope: &Scope, update: &Update) -> bool {
         let Update::Source(event) = update else { return false };
         let of_secrets =

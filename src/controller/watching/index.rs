@@ -84,7 +84,7 @@ struct SelectedPods {
     listing: Arc<Found>,
     /// When the last list began.
     listed: Option<Instant>,
-    /// When the pods must be listed anew, because pods may have ceased to refer to a source: it is gone, or a pod is.
+    /// When the pods must be listed anew, because a source or a pod is gone, perhaps with the last reference.
     relist_at: Option<Instant>,
     /// Whether that list is not complete yet.
     is_awaited: bool,
@@ -93,8 +93,8 @@ struct SelectedPods {
     monitors: Vec<Uid>,
 }
 
-/// Pods are listed anew this long after a source or a pod is gone, when those that are replaced terminate, and no more often
-/// than this.
+/// Pods are listed anew this long after a source or a pod is gone, when replaced pods terminate, and at most this
+/// often.
 const RELIST_AFTER: Duration = Duration::from_secs(1);
 const RELIST_PAUSE: Duration = Duration::from_secs(10);
 
@@ -155,8 +155,8 @@ impl Index {
         named.filter(|name| name.kind.is_confidential())
     }
 
-    /// Returns the selectors of the pods in which sources are discovered. What is known of others goes along with their
-    /// watches, which are closed.
+    /// Returns the selectors of the pods in which sources are discovered. Forgets what pods of other selectors refer
+    /// to.
     pub(crate) fn selectors(&mut self) -> impl Iterator<Item = &Arc<str>> {
         self.pods.retain(|_, pods| !pods.monitors.is_empty());
         self.pods.keys()
@@ -171,7 +171,7 @@ impl Index {
         self.pods.values().filter_map(|pods| pods.relist_at).min()
     }
 
-    /// Takes that the pods of the returned selectors are listed from now on, because that is due.
+    /// Starts the lists that are due, and returns their selectors.
     pub(crate) fn begin_relists(&mut self, now: Instant) -> Vec<Arc<str>> {
         let is_due = |pods: &mut SelectedPods| pods.relist_at.take_if(|at| *at <= now).is_some();
         self.pods.iter_mut().filter_map(|(selector, pods)| is_due(pods).then(|| Arc::clone(selector))).collect()
@@ -207,7 +207,6 @@ impl Index {
         let is_news = match event {
             Event::Reset => {
                 (pods.listing, pods.listed) = (empty(&pods.listing), Some(now));
-                Arc::make_mut(&mut pods.listing).is_polled = is_polled;
                 false
             }
             Event::Listed(Ok(WholePod { pod, spec, .. })) => {
@@ -351,7 +350,7 @@ impl Index {
         named.into_iter().chain(discovered.into_iter().flatten()).map(|name| self.shared(name)).collect()
     }
 
-    /// Takes that a ConfigMonitor refers to these sources, and to no others.
+    /// Sets the sources to which a ConfigMonitor refers.
     fn refer(&mut self, uid: &Uid, sources: Box<[SourceName]>) {
         let Some(monitor) = self.monitors.get_mut(uid) else { return };
         let former = std::mem::replace(&mut monitor.sources, sources.clone());

@@ -25,7 +25,7 @@ pub(super) struct Polls {
 }
 
 impl Polls {
-    /// Takes that these are polled, and no others.
+    /// Polls these scopes, and no others.
     pub(super) fn set(&mut self, scopes: BTreeSet<Scope>, now: Instant) {
         self.polled.retain(|scope, _| scopes.contains(scope));
         for scope in scopes {
@@ -39,7 +39,7 @@ impl Polls {
         self.next.as_ref().map(|(due, _)| *due)
     }
 
-    /// Takes that the next poll is made now, and returns of what.
+    /// Starts the next poll, and returns its scope.
     pub(super) fn begin(&mut self, now: Instant) -> Option<Scope> {
         let (_, scope) = self.next.take()?;
         self.polled.insert(scope.clone(), Some(now));
@@ -49,7 +49,7 @@ impl Polls {
         Some(scope)
     }
 
-    /// Takes that the last poll of this namespace has ended.
+    /// Records that the poll of a namespace has ended.
     pub(super) fn end(&mut self, namespace: &Option<Arc<str>>, now: Instant) {
         if self.polling.remove(namespace) {
             self.plan(now);

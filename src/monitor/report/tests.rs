@@ -38,7 +38,7 @@ fn server(second: i64) -> ServerTime {
 }
 
 fn settled(missing_keys: Option<&'static str>) -> Situation<'static> {
-    Situation::Settled { selector: &SELECTOR, missing_keys, has_sources: true, pods_are_polled: false }
+    Situation::Settled { selector: &SELECTOR, missing_keys, has_sources: true }
 }
 
 /// The reason and the messages of Ready, Reconciling and Stalled.
@@ -58,8 +58,6 @@ fn standing() -> Standing<'static> {
         on_their_way: 1,
         unsettled: Vec::new(),
         unavailable: Vec::new(),
-        waits_for_claim: false,
-        has_members: false,
         unstartable: Vec::new(),
         last: Vec::new(),
         is_any_last: false,
@@ -326,8 +324,6 @@ fn progress_counts_the_pods_and_names_those_that_are_in_the_way() {
     let canary = Standing { canary: Some((1, Some(server(60)))), ..standing() };
     let expected = "waiting: canary: 1 pod must stay available until 1970-01-01T00:01:00Z";
     assert_eq!(activity(Progress::of(&begun(), &canary)), expected);
-    let claim = Standing { waits_for_claim: true, ..standing() };
-    assert!(activity(Progress::of(&begun(), &claim)).contains("leave spec.maxSurge out"));
 }
 
 #[test]

@@ -26,8 +26,8 @@ pub(super) struct Holding {
     pub(super) last: usize,
     /// Successors of replaced pods that are missing or not available yet.
     pub(super) coming: usize,
-    /// Whether the selector was edited and selects none of the owner's pods any more: what they lack uses the total, but its
-    /// desired replicas add nothing.
+    /// Whether an edited selector selects none of the owner's pods: missing pods use the total, but the desired
+    /// replicas add nothing.
     pub(super) is_former: bool,
 }
 

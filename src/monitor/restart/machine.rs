@@ -186,9 +186,9 @@ enum Phase<P> {
 #[derive(Clone, Copy)]
 struct Rest {
     until: Instant,
-    /// How many pods must become ready for another pass to be worth making, if any can make it so.
+    /// How many pods must become ready before another pass can help, if that can help.
     needs: Option<usize>,
-    /// How long the API server takes to allow what they make possible.
+    /// How long a PodDisruptionBudget takes to count them.
     lag: Duration,
 }
 
@@ -291,7 +291,7 @@ impl<P> Machine<P> {
         (self.targets, self.journal, self.is_retargeted) = (targets, status.journal(), true);
     }
 
-    /// Returns a pod that may be handed over, by which the right to that shows, until the restart has begun.
+    /// Returns, until the restart has begun, a pod to test whether the operator may hand pods over.
     pub(crate) fn pod_to_hand_over(&self, deployments: &Deployments) -> Option<&Pod> {
         if self.is_intended || self.policy.max_surge.is_none() {
             return None;
@@ -306,7 +306,7 @@ impl<P> Machine<P> {
         self.begun.started_at
     }
 
-    /// Takes why pods that are handed over were not deleted: the refusal of one is that of the restart.
+    /// Records why pods that are handed over were not deleted. One refusal stands for the restart.
     pub(crate) fn surge_refused(&mut self, refusals: &BTreeMap<Uid, Error>) {
         let is_left =
             |uid: &Uid| self.pods.pods().get(uid).is_some_and(|pod| pod.handed_over.is_some() && pod.is_present());
@@ -323,8 +323,8 @@ impl<P> Machine<P> {
         self.begun.deleted
     }
 
-    /// Begins another step, by the restart as the status has it. An unfinished pass is abandoned. An edit of the spec waits for
-    /// no pause.
+    /// Begins another step of the restart in the status. Abandons an unfinished pass. After an edit of the spec, skips
+    /// the pause.
     pub(crate) fn resume(&mut self, policy: &Policy, begun: &Begun) {
         let pods = self.begun.pods.max(begun.pods);
         self.begun = Begun { pods, deleted: self.begun.deleted, ..begun.clone() };
@@ -404,7 +404,7 @@ impl<P> Machine<P> {
         }
     }
 
-    /// Returns how the restart stands by the pods as they were when they were last known.
+    /// Returns how the restart stands by the last known state of its pods.
     pub(crate) fn standing(&self) -> Standing<'_> {
         let (pods, at) = (self.pods.pods(), self.pods.at);
         let (targets, policy, owners, deployments) = (&self.targets, &self.policy, &self.owners, &self.deployments);
@@ -418,7 +418,7 @@ impl<P> Machine<P> {
             .standing()
     }
 
-    /// Takes what the watch has shown since the list. While the restart waits, that may make another pass worth making.
+    /// Records what the watch has shown since the list. While the restart waits, another pass may follow earlier.
     fn rang(&mut self, ready: usize, failed: &[Arc<Pod>], now: Instant) {
         let newest = |machine: &Self| machine.seen_failed.as_ref().map(|pod| pod.uid.clone());
         let before = newest(self);
@@ -452,7 +452,7 @@ impl<P> Machine<P> {
         !self.policy.counts_owners() && matches!(failure.cause, Cause::Forbidden(_))
     }
 
-    /// Returns the owners whose pods the restart counts, if it counts any, and there is no turn with them.
+    /// Returns the owners with which the restart needs a turn that it does not have.
     fn lacks_turn(&self) -> Option<BTreeSet<Uid>> {
         if !self.policy.counts_owners() {
             return None;
@@ -482,7 +482,7 @@ impl<P> Machine<P> {
         failed.map(|pod| &**pod).collect()
     }
 
-    /// The time until the restart goes on does not count as a lack of progress.
+    /// Stops the progress deadline until the restart goes on.
     pub(crate) fn hold(&mut self) {
         self.unwritten = None;
         self.advance.hold();

@@ -1,6 +1,6 @@
 //! One restart: which pods it replaces, how things stand, and what comes next.
 //!
-//! No I/O and no clock: pods, owners, answers and times come as arguments. `controller::restart` asks and carries out.
+//! No I/O and no clock: pods, owners, answers and times come as arguments. `controller::keeper` carries restarts out.
 
 pub(super) mod budget;
 mod canary;

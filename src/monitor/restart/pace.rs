@@ -36,7 +36,7 @@ impl Pace {
         self.pause.max(self.busy).filter(|until| *until > now)
     }
 
-    /// Returns this time, or that after the pause if it is later.
+    /// Returns the later of this time and the end of the pause.
     pub(crate) fn after_pause(&self, at: Instant) -> Instant {
         at.max(self.pause.unwrap_or(at))
     }

@@ -69,8 +69,8 @@ impl Advance {
         self.progressed_at = self.progressed_at.max(now);
     }
 
-    /// Counts from the last progress, or from the end of the grace period of terminating pods of concerned owners if these
-    /// wait for that. A ready pod makes no progress during `minReadySeconds`, so these are added.
+    /// Counts from the last progress, or from the end of the grace period of terminating pods whose owners wait for
+    /// that. Adds `minReadySeconds`, during which a ready pod makes no progress.
     pub(crate) fn deadline<'a>(
         &self,
         policy: &Policy,

@@ -7,8 +7,7 @@ use std::time::Duration;
 use crate::kube::{ServerTime, Uid};
 use crate::monitor::pod::Pod;
 
-/// A pod that is ready since a time that is later than its list by more than this has a node whose clock is fast: all
-/// times are whole seconds.
+/// If a pod became ready later than its list by more than this, the clock of its node is fast. Times are whole seconds.
 const FAST: Duration = Duration::from_secs(2);
 
 #[derive(Clone, Debug, Default)]
@@ -16,8 +15,8 @@ pub(crate) struct Seen {
     pods: BTreeMap<Uid, Arc<Pod>>,
     /// When they were listed. The epoch: never.
     pub(super) at: ServerTime,
-    /// The pods that have become ready since the first list, or are ready since a time to come: since when by the clock of
-    /// the node, which may be wrong, and the time of the list that showed it first, which is their `ready_since` here.
+    /// Pods that became ready since the first list, or in the future by the clock of their node: that time, and the
+    /// time of the first list that showed them ready, which is their `ready_since` here.
     became_ready: BTreeMap<Uid, (ServerTime, ServerTime)>,
 }
 

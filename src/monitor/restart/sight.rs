@@ -60,7 +60,7 @@ pub(crate) struct Sight<'a> {
     pub(crate) deployments: &'a Deployments,
     /// Existing pods whose deletion failed. Refused ones go after all others.
     pub(crate) undeleted: &'a BTreeMap<Uid, Undeleted>,
-    /// Those that refer to a source which does not exist, and so may not go.
+    /// Pods that refer to a missing source, and so may not go.
     pub(crate) unstartable: &'a Snapshot,
     pub(crate) own_pod: Option<&'a Uid>,
     /// The canary, until it has passed or failed.

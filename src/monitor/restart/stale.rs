@@ -13,7 +13,7 @@ use crate::monitor::pod::Pod;
 use crate::monitor::referrers::Snapshot;
 use crate::monitor::status::{Change, SourceStatus, Status};
 
-/// The lists of pods that a status names. Those that this process made are kept until the journal is cut: that saves a
+/// The lists of pods that a status names. Lists of this process are kept until the journal is cut: that saves a
 /// request, and the API server forgets a list after minutes.
 #[derive(Default)]
 pub(crate) struct Lists {
@@ -26,13 +26,12 @@ pub(crate) struct Lists {
 }
 
 impl Lists {
-    /// Takes the list of this selector at a version.
+    /// Records the list of a selector at a version.
     pub(crate) fn record(&mut self, version: ResourceVersion, selector: String, pods: Arc<Snapshot>) {
         self.known.insert(version, (selector, pods));
     }
 
-    /// Drops the lists that the status does not name, or that are of another selector. Returns those that it names and that
-    /// are not known.
+    /// Drops lists that the status does not name, or of another selector. Returns the named lists that are missing.
     pub(crate) fn keep(&mut self, status: &Status, selector: &str) -> Vec<ResourceVersion> {
         self.known.retain(|version, (its, _)| *its == selector && status.lists().any(|(named, _)| named == version));
         self.are_by_times &= !self.known.is_empty();
@@ -45,8 +44,8 @@ impl Lists {
         missing
     }
 
-    /// Makes up for a list that the API server has forgotten: of the first list since then, the pods that were created by
-    /// that time. A pod that is created later is in none, whatever the clocks say.
+    /// Replaces a list that the API server has forgotten by the pods of the next list that were created by that time. A
+    /// pod created later is in none, whatever the clocks say.
     pub(crate) fn make_up(&mut self, status: &Status, version: &ResourceVersion, selector: String, pods: &[Arc<Pod>]) {
         let made_at = status.lists().filter(|(its, _)| *its == version).map(|(_, at)| at).max();
         let before = pods.iter().filter(|pod| made_at.is_some_and(|at| pod.created <= at.plus(SKEW)));
@@ -54,7 +53,7 @@ impl Lists {
         self.are_by_times = true;
     }
 
-    /// Returns whether an owner whose pods were all replaced before looks like one of which none is.
+    /// Returns whether creation times decide: an owner without old pods then looks untouched.
     pub(crate) fn are_by_times(&self) -> bool {
         self.are_by_times
     }
@@ -63,8 +62,8 @@ impl Lists {
         Some(self.known.get(version?)?.1.contains(&pod.uid))
     }
 
-    /// Takes the answer to the request for the list at a version. Returns `None` if the API server has forgotten it. A
-    /// server may report this by another refusal than 410: such a refusal is believed the second time.
+    /// Returns the list in an answer, or `None` if the API server has forgotten it. A refusal other than 410 may mean
+    /// the same, and is believed the second time.
     pub(crate) fn answered<T>(
         &mut self,
         version: &ResourceVersion,

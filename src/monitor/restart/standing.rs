@@ -10,7 +10,7 @@ use super::sight::{OwnerState, Sight, Undeleted};
 use super::surge_room::{Obstacle, Surge, Way};
 use super::targets::AtStart;
 use super::{SKEW, SLACK};
-use crate::kube::objects::{CREATING, Owner, REPLICA_SETS};
+use crate::kube::objects::Owner;
 use crate::kube::{ServerTime, Uid};
 use crate::monitor::exempt::exempt;
 use crate::monitor::pod::Pod;
@@ -31,15 +31,11 @@ pub(crate) struct Standing<'a> {
     pub(crate) unsettled: Vec<Unsettled<'a>>,
     /// New pods that are not available, and old ones that are not ready although their containers are.
     pub(crate) unavailable: Vec<&'a Pod>,
-    /// Whether the successor of a pod that is handed over waits for its volumes.
-    pub(crate) waits_for_claim: bool,
-    /// Whether the default budget makes members of StatefulSets go one at a time.
-    pub(crate) has_members: bool,
     /// The names of old pods that may not go, because they refer to a source which does not exist.
     pub(crate) unstartable: Vec<&'a str>,
-    /// The names of old pods that may not go yet: those that go last, or, until any pod is such a one, those that serve.
+    /// The names of old pods that have to wait: those that go last, or, until any pod does, those that serve.
     pub(crate) last: Vec<&'a str>,
-    /// Whether any pod is one that goes last, by the labels that it has.
+    /// Whether `restartLast` selects any pod.
     pub(crate) is_any_last: bool,
     /// The names of old pods that are terminating. The restart waits for their successors, and not for their end.
     pub(crate) terminating: Vec<&'a str>,
@@ -82,7 +78,7 @@ struct Classes<'a> {
     terminating: Vec<&'a str>,
     /// New pods that are not terminating, of owners whose pods are replaced.
     new: Vec<&'a Pod>,
-    /// Those of them that are not available, and old pods that are not ready although their containers are.
+    /// New pods that are not available, and old pods that are not ready although their containers are.
     unavailable: Vec<&'a Pod>,
     /// When time alone changes how a pod counts.
     changes_at: Option<ServerTime>,
@@ -114,14 +110,9 @@ impl<'a> Sight<'a> {
         let (pods, last) = self.in_order(&classes, &counts, verdict.is_some());
         let next = self.choose(pods, &classes, &of_groups, lacking, &mut surge, verdict);
         let canary = self.canary.zip(self.policy.canary);
-        let has_members = is_default && concerned().any(|count| is_stateful(count.owner));
         let Classes { removable, terminating, unavailable, .. } = classes;
-        let is_creating = |trouble: &str| CREATING.iter().any(|reason| trouble.starts_with(reason));
-        let is_of_set = |pod: &Pod| pod.controller.as_ref().is_some_and(|owner| owner.is_of(REPLICA_SETS));
         let is_handed_over = |pod: &&&Pod| pod.handed_over.is_some();
         let handed_over: Vec<&str> = removable.iter().filter(is_handed_over).map(|pod| &*pod.name).collect();
-        let waits_for_claim =
-            |pod: &&Pod| pod.has_claim && is_of_set(pod) && pod.trouble.as_deref().is_some_and(is_creating);
         Standing {
             next,
             remaining: removable.len(),
@@ -129,10 +120,8 @@ impl<'a> Sight<'a> {
             obstacles: surge.obstacles(&removable),
             on_their_way: concerned().map(|count| count.holding.coming).sum(),
             unsettled: of_groups.iter().filter_map(|(count, _)| self.unsettled(count)).collect(),
-            waits_for_claim: !handed_over.is_empty() && unavailable.iter().any(waits_for_claim),
             handed_over,
             unavailable,
-            has_members,
             unstartable: removable
                 .iter()
                 .filter(|pod| self.unstartable.contains(&pod.uid))
@@ -238,12 +227,12 @@ impl<'a> Sight<'a> {
         }
     }
 
-    /// Returns the old pods that may go, whatever that costs, and those that have to wait for others. About those that are handed
-    /// over, the task decides that looks after them. Pods that serve nobody
-    /// go first, as they use no budget, then the oldest, and then members of StatefulSets, in the order of Kubernetes: the
-    /// last one goes first, but of those that serve nobody the first one, without which no other one is created. A pod
-    /// that serves and is not available uses the budget. The other pods of an owner go last if a deletion of one of
-    /// them was refused. The order is the same in each pass: a pod whose deletion was not answered must go first again.
+    /// Returns the old pods that may go, regardless of the budget, and those that wait for others. Pods that are handed
+    /// over are left to the surge task. Pods that serve nobody go first, as they use no budget, then the oldest, and
+    /// then members of StatefulSets, from the highest ordinal, or, if they serve nobody, from the lowest, without which
+    /// no other one is created. A pod that serves and is not available uses the budget. If a deletion was refused, the
+    /// other pods of its owner go last. The order is the same in each pass: a pod whose deletion was not answered must
+    /// go first again.
     fn in_order(
         &self,
         classes: &Classes<'a>,
@@ -282,8 +271,8 @@ impl<'a> Sight<'a> {
         self.pods.values().any(|pod| pod.goes_last && pod.is_present())
     }
 
-    /// Returns whether the owners lack no available pods but those that go last. If all pods do, an owner only has to have
-    /// created one: then nothing but the budget orders them.
+    /// Returns whether the owners lack only available pods that go last. If all pods go last, an owner only has to have
+    /// created one: then the budget alone orders them.
     fn are_replaced(&self, counts: &[OwnerCount<'a>]) -> bool {
         let mut selected = self.pods.values().filter(|pod| !pod.finished);
         let are_all_last = self.policy.max_unavailable.is_some() && selected.all(|pod| pod.goes_last);
@@ -292,8 +281,8 @@ impl<'a> Sight<'a> {
         })
     }
 
-    /// Returns the owners that belong to what an owner of replaced pods belongs to, each with that: a rollout may have replaced
-    /// the ReplicaSet whose pods were. If all StatefulSets are one application, one of them stands for all.
+    /// Returns the owners in the same group, such as a Deployment, as an owner of replaced pods, with the group: a
+    /// rollout may have made a new ReplicaSet. If all StatefulSets are one application, one of them stands for all.
     fn concerned<'b>(
         &self,
         counts: &'b [OwnerCount<'a>],
@@ -378,9 +367,8 @@ impl<'a> Sight<'a> {
         concerned.flat_map(|(_, state)| &state.others).any(|pod| pod.created.plus(SKEW) >= self.at)
     }
 
-    /// Returns whether an owner has nothing to do with the pods selected since the selector was edited: it has its
-    /// desired number available, and none of these is selected. While it lacks pods, these may be selected when they
-    /// come.
+    /// Returns whether an edited selector no longer concerns an owner: it has its desired pods available, and none is
+    /// selected. Pods that it still lacks may be selected when they come.
     fn is_uninvolved(&self, owner: &Owner) -> bool {
         let is_available = |pod: &&Arc<Pod>| self.is_available(pod);
         let has_others = |state: &OwnerState| state.others.iter().filter(is_available).count() >= state.desired;

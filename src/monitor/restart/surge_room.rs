@@ -46,7 +46,7 @@ pub(super) struct Surge<'a> {
 struct Count<'a> {
     state: &'a DeploymentState,
     handed_over: usize,
-    /// Whether one of these is none that this restart replaces: it is given back, or another ConfigMonitor deletes it.
+    /// Whether this restart does not replace one of these pods: it is given back, or another ConfigMonitor deletes it.
     has_strangers: bool,
 }
 

@@ -23,8 +23,8 @@ pub(crate) struct Targets {
     selector: String,
     /// Whether the selector has been edited since the restart began.
     is_edited: bool,
-    /// Whether times of creation say which pods are old, so that an owner whose pods were all replaced before looks like
-    /// one of which none is.
+    /// The list is forgotten, and creation times decide. An owner whose old pods are all gone looks as if it never had
+    /// any.
     pub(super) is_by_times: bool,
 }
 
@@ -40,8 +40,8 @@ pub(super) struct AtStart {
     is_lowered: bool,
     /// Whether the edited selector selected none of the owner's pods.
     is_former: bool,
-    /// Whether one of its pods does not end by itself. Of one that does, the owner creates no other, or does so at a time
-    /// of its own.
+    /// Whether one of its pods does not end by itself. A pod that does has no successor, or gets it at the owner's own
+    /// time.
     lasts: bool,
 }
 
@@ -60,8 +60,8 @@ pub(crate) struct Skipped {
 }
 
 impl Targets {
-    /// Takes the stale ones of `pods`: the list with which the restart begins or began. `is_by_times`: another one,
-    /// or creation times say which ones these are.
+    /// Selects the stale pods of the list with which the restart begins or began. `is_by_times`: `pods` is another
+    /// list, or creation times decide.
     pub(crate) fn new(
         policy: &Policy,
         (is_stale, is_by_times): (impl Fn(&Pod) -> bool, bool),

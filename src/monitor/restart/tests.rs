@@ -19,7 +19,7 @@ use crate::kube::objects::Owner;
 use crate::kube::{ServerTime, Uid};
 use crate::monitor::content::Kind;
 use crate::monitor::exempt::Exempt;
-use crate::monitor::pod::{HandedOver, Pod};
+use crate::monitor::pod::Pod;
 use crate::monitor::referrers::Snapshot;
 use crate::monitor::source::SourceName;
 use crate::monitor::spec::{CanaryPolicy, PodCount, Policy};
@@ -87,7 +87,6 @@ fn pod(name: &str) -> Pod {
         goes_last: false,
         mirror: false,
         completes: false,
-        has_claim: false,
         finished: false,
         ready_since: Some(server(READ - 480)),
         are_containers_ready: false,
@@ -679,24 +678,6 @@ fn an_owner_of_an_unknown_kind_that_scales_up_is_expected_to_have_the_pods_that_
         seen(&targets, &spec(r#","maxUnavailable":1"#), &pods, None, &OwnerStates::new(), READ + 60).next
     };
     assert_eq!((next(false), next(true)), (Move::Wait(None), remove(&["a"])));
-}
-
-/// A volume of mode `ReadWriteOnce` stays with the pod that is handed over.
-#[test]
-fn with_surge_a_successor_that_has_not_started_and_has_a_claim_waits_for_its_volume() {
-    let targets = targets(&[pod("a")]);
-    let creating = "ContainerCreating since 2026-11-29T08:00:00Z";
-    let waits = |old: Pod, has_claim, trouble: &str| {
-        let trouble = Some(trouble.into());
-        let successor = Pod { ready_since: None, started: None, has_claim, trouble, ..created("x", READ + 3) };
-        let policy = spec(r#","maxSurge":1,"maxUnavailable":1"#);
-        sight(&targets, &policy, &by_uid(&[old, successor]), &states(&[(&web(), 1)])).standing().waits_for_claim
-    };
-    let handed_over = Arc::new(HandedOver { to: owner("Deployment", "web"), by: "m".into() });
-    let old = || Pod { handed_over: Some(Arc::clone(&handed_over)), ..pod("a") };
-    assert!(waits(old(), true, creating));
-    assert!(!waits(old(), false, creating) && !waits(old(), true, "ImagePullBackOff: x"));
-    assert!(!waits(pod("a"), true, creating), "its Deployment deletes the old pod first");
 }
 
 /// Without an edit, it may only lack its pods.

@@ -17,8 +17,8 @@ const MAX_REFUSALS: usize = 3;
 
 /// Requests, of which those of a row are sent one after the other.
 pub(crate) struct Wave {
-    /// The deletions, and what follows once all of them are answered: whoever looks after pods that are handed over counts
-    /// those that are left.
+    /// The deletions, then the handovers, once all deletions are answered: the surge task counts the pods that are
+    /// left.
     pub(crate) rows: [Vec<Vec<Attempt>>; 2],
     /// The most deletions at a time.
     pub(crate) width: usize,
@@ -110,8 +110,7 @@ impl Attempts {
         before - self.undeleted.len()
     }
 
-    /// Begins a wave. After a refusal, such as by a webhook that denies all deletions, it risks no more requests than end
-    /// it.
+    /// Begins a wave. After a refusal, such as by a webhook that denies all deletions, its width is `MAX_REFUSALS`.
     pub(super) fn begin_wave(&mut self, policy: &Policy, attempts: Vec<Attempt>) -> Wave {
         self.undeleted.retain(|_, undeleted| *undeleted == Undeleted::Refused);
         (self.refused, self.worst) = (0, None);
@@ -169,7 +168,7 @@ impl Attempts {
         self.refused < MAX_REFUSALS
     }
 
-    /// Ends a wave. Returns its refusal, which keeps the words of the last one if only the pod is another.
+    /// Ends a wave. Returns its refusal, in the words of the last refusal if only the pod differs.
     pub(crate) fn end_wave(&mut self) -> Option<Error> {
         let worst = self.worst.take();
         let known = self.refusal.take().filter(|known| worst.as_ref().is_some_and(|new| new.is_like(known)));

@@ -40,7 +40,7 @@ pub(crate) struct Memory {
     read_from: Option<Instant>,
     /// The version of the ConfigMonitor in the last list.
     listed: Option<ResourceVersion>,
-    /// Pods may have ceased to refer to a source that is gone, as the next list of them will show.
+    /// A source is gone. The next list of pods shows whether pods still refer to it.
     pub(super) awaits_pods: bool,
 }
 

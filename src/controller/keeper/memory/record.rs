@@ -106,7 +106,7 @@ fn decode(name: &str, generation: i64, status: Option<&RawValue>) -> Result<Stat
     Ok(compact(decoded))
 }
 
-/// Gives back the room for more.
+/// Frees unused capacity.
 fn compact(mut status: Status) -> Status {
     status.conditions.shrink_to_fit();
     status.sources.shrink_to_fit();

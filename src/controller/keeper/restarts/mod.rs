@@ -75,8 +75,8 @@ impl Restarts {
         TargetRequests { context: step.context, policy: step.policy, lists: &mut self.lists }
     }
 
-    /// Drops the restart under way once it is over, and the lists once nothing is pending. Both are kept until then: targets made
-    /// anew after the API server has forgotten a list go by creation times, and might have pods that this restart created.
+    /// Drops the restart once it is over, and the lists once nothing is pending. Otherwise targets made after the API
+    /// server has forgotten a list would go by creation times, and might include pods that this restart created.
     pub(crate) fn forget(&mut self, status: &Status) {
         if status.begun().is_none() {
             (self.watched, self.recheck_at) = (None, None);
@@ -105,8 +105,8 @@ impl Restarts {
         self.watched.iter_mut().filter(|_| has_outcome && !is_driven).for_each(|watched| watched.hold());
     }
 
-    /// Finds the pods that the pending restart, or the one that is requested, replaces. Without any, nothing is pending any more:
-    /// no pod that may be restarted has other content. If they cannot be listed, the change is recorded.
+    /// Finds the pods that the pending or requested restart replaces. Without any, nothing is pending any more: no pod
+    /// that may be restarted has other content. If the pods cannot be listed, the change is recorded.
     pub(crate) async fn find(&mut self, step: &mut Step<'_>, decision: &Decision) -> Result<Option<Found>, Error> {
         if let Decision::Begin(Some(request)) = decision {
             step.status.take_up(Arc::clone(request), step.context.client.server_now());
@@ -199,7 +199,7 @@ impl Restarts {
         Ok(Some(watched))
     }
 
-    /// Looks now and then, once the canary has failed, whether somebody else has replaced the other pods, which ends the restart.
+    /// After a failed canary, ends the restart if somebody else has replaced the other pods.
     pub(crate) async fn recheck(&mut self, step: &mut Step<'_>, now: Instant) -> Result<Recheck, Error> {
         let at = *self.recheck_at.get_or_insert(now + RECHECK);
         if now < at {

@@ -38,7 +38,7 @@ const MAX_EVICTION_TIME: Duration = Duration::from_secs(10);
 struct Wavefront<'a> {
     context: &'a Context,
     policy: &'a Policy,
-    /// What distinguishes the restart.
+    /// The number of the restart.
     restart: u64,
     /// The decision is stale once the keeper has something newer to handle.
     latest: watch::Receiver<Latest>,
@@ -50,7 +50,7 @@ struct Wavefront<'a> {
     is_over: AtomicBool,
 }
 
-/// Sends the deletions of a wave of this restart, whose pods were listed at this time, and tells each answer to `hear`, which returns
+/// Sends the deletions of a wave, whose pods were listed at this time. Passes each answer to `hear`, which returns
 /// whether the wave goes on. Returns false if the wave was cut short: the keeper has something newer to handle, or the
 /// wave took too long for the keepers that wait.
 pub(super) async fn send(

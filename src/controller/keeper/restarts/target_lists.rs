@@ -20,7 +20,7 @@ use crate::monitor::restart::targets::Targets;
 use crate::monitor::spec::Policy;
 use crate::monitor::status::{Begun, Status};
 
-/// How old a list of another keeper may be with which a restart begins.
+/// The maximum age of a shared list with which a restart begins.
 const SHARED_FOR: Duration = Duration::from_secs(1);
 
 /// The pods that a restart replaces, and all of them.
@@ -82,8 +82,8 @@ impl TargetRequests<'_> {
         Ok(self.targets(status, &forgotten, &referrers, selector, (first.as_deref(), &now)))
     }
 
-    /// Takes those pods of the first list that are stale, as they were then or are now, and of those that have
-    /// come since. Without the first list, an owner whose pods were all replaced looks like one of which none is.
+    /// Returns the pods of the first list that were stale then or are now, and the stale pods that came since. Without
+    /// that list, an owner whose old pods are all gone looks as if it never had any.
     fn targets(
         self,
         status: &Status,

@@ -1,4 +1,4 @@
-//! A restart under way, with the list from which it knows its pods, and the bell that rings for another one.
+//! A restart under way, with its last list of pods, and the bell that rings for another pass.
 //!
 //! Deletes nothing: see `drive.rs`. `monitor::restart` decides which pods may be deleted.
 
@@ -77,7 +77,7 @@ impl Watched {
         }
     }
 
-    /// Returns the sources of which a pass must know which pods refer to them.
+    /// Returns the sources whose referring pods a pass must know.
     pub(super) fn scope(&self) -> Concerns {
         Concerns { missing: self.machine.missing.clone(), ..Concerns::default() }
     }

@@ -15,7 +15,7 @@ use crate::monitor::restart::surge_room;
 use crate::monitor::status::{Canary, CanaryState};
 
 impl<P> Machine<P> {
-    /// Takes the pods of a list that was made at this time and took so long.
+    /// Records the pods of a list, when it was made and how long it took.
     pub(super) fn listed(&mut self, pods: &[Arc<Pod>], at: ServerTime, took: Duration, now: Instant) {
         let is_unanswered = |uid: &Uid| self.attempts.undeleted.get(uid) == Some(&Undeleted::Unanswered);
         let is_leaving = |pod: &&Arc<Pod>| self.is_leaving(pod) && !is_unanswered(&pod.uid);
@@ -32,8 +32,8 @@ impl<P> Machine<P> {
         self.pace.put_off(took, now);
     }
 
-    /// Returns whether it matters since when pods are ready, or may matter until the owners are read: keepers share pods
-    /// without a date of their own. Not once the canary has failed, because a list comes only once a minute then.
+    /// Returns whether it matters since when pods are ready, or may matter until the owners are read. Undated pods are
+    /// shared between keepers. After a failed canary it does not matter: lists come once a minute.
     fn needs_dates(&self) -> bool {
         let has_failed = |canary: &Canary| matches!(canary.state, CanaryState::Failed { .. });
         let matters = self.owners.is_empty() || !self.min_ready().is_zero() || self.policy.canary.is_some();
@@ -100,7 +100,7 @@ impl<P> Machine<P> {
         self.deployments = states;
     }
 
-    /// Takes the states of owners, which took so long to read.
+    /// Records the states of owners and how long reading took.
     pub(super) fn owners_read(&mut self, mut owners: OwnerStates, took: Duration, now: Instant) {
         for state in owners.values_mut() {
             state.others.retain(|pod| !self.pods.pods().contains_key(&pod.uid));

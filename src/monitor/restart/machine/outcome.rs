@@ -17,8 +17,8 @@ impl<P> Machine<P> {
         Report { begun, refusal: refusal.cloned(), is_stalled: self.is_stalled }
     }
 
-    /// Returns what to write, by the pods as last seen, about a restart that may not go on: nothing, unless this process
-    /// has deleted more than the status says. One that has seen no pods has deleted none.
+    /// Returns the record of a restart that may not go on, by the pods as last seen, if this process has deleted more
+    /// than the status says. A process that has seen no pods has deleted none.
     pub(crate) fn unwritten_deletions(&self, begun: &Begun) -> Option<Begun> {
         let are_more = self.number() == begun.number && self.deleted() > begun.deleted;
         are_more.then(|| self.recorded(begun.clone(), &self.standing()))
@@ -45,9 +45,8 @@ impl<P> Machine<P> {
         Over { begun: Begun { pods, ..begun }, skipped, terminating, selected: self.pods.pods().len() }
     }
 
-    /// Returns whether a restart whose canary has failed may be over: somebody else has replaced all other pods, and all
-    /// have been ready for the time of a canary. The new pods have replaced others than the failed canaries: if all pods
-    /// were canaries, none that has failed may be left.
+    /// Returns whether a restart whose canary has failed may be over: somebody else has replaced all other pods, and
+    /// all new pods have been ready for the bake time. If all pods were canaries, no new pod may have failed.
     pub(crate) fn may_be_over(&self) -> bool {
         let bake = self.policy.canary.map_or(Duration::ZERO, |canary| canary.bake);
         let has_baked = |since| bake.is_zero() || self.pods.at.since(since) > bake;

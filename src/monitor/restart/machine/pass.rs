@@ -15,9 +15,8 @@ use crate::monitor::restart::standing::{Move, Standing};
 use crate::monitor::restart::wave::{Attempt, Reply};
 use crate::monitor::status::{Canary, CanaryState};
 
-/// The write about the last wave waits for this long, or it would compete with the deletions of other restarts: 50
-/// restarts at once, which share an edit, delete their last pod in 1.3 times the time of the floor in BENCHMARKS.md
-/// instead of 1.6.
+/// The delay of the write about the last wave, which would compete with the deletions of other restarts: 50 restarts
+/// for one edit take 1.3 times as long as the floor in BENCHMARKS.md instead of 1.6.
 const WRITE_DELAY: Duration = Duration::from_secs(1);
 
 /// The time that the disruption controller takes to update a PodDisruptionBudget after a pod has become available.
@@ -139,7 +138,7 @@ impl<P> Machine<P> {
         self.policy.counts_owners() || self.is_proving() || self.standing().remaining == 0
     }
 
-    /// Takes the reply for a pod of the wave. Returns whether the wave may send another deletion.
+    /// Records the reply for a pod. Returns whether the wave may send another deletion.
     pub(crate) fn replied(&mut self, pod: &Pod, reply: Reply) -> bool {
         debug_assert!(matches!(self.phase, Phase::Deleting(_)), "a wave is under way");
         let mut here = false;
