@@ -21,7 +21,6 @@ mod status;
 mod text;
 mod verdict;
 mod wait;
-mod why;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -92,7 +91,6 @@ async fn run(Options { access, command }: Options) -> Result<ExitCode, Failure> 
         Command::Status(status) => status::run(&ambassador, status).await?,
         Command::Wait(wait) => wait::run(&namespaced, wait).await?,
         Command::Plan(plan) => return plan::run(&access, &ambassador, plan).await,
-        Command::Why(why) => why::run(&ambassador, why).await?,
         Command::Create(create) => create::run(&access, &ambassador, create).await?,
         Command::Convert(convert) => convert::run(&access, &ambassador, convert).await?,
         Command::Doctor(search) => doctor::run(&ambassador, search).await?,

@@ -69,9 +69,6 @@ pub(crate) enum Command {
     /// Show which pods would be restarted, and what that waits for. Ends with 6 if there are any.
     #[command(after_help = "Example: kubectl cmon plan -f config.yaml")]
     Plan(Plan),
-    /// Say which restart a pod comes from, and whether one is to replace it.
-    #[command(after_help = "Example: kubectl cmon why shop-58c4f898b4-9jjmz")]
-    Why(Why),
     /// Print a ConfigMonitor for a workload, or for a release.
     #[command(after_help = "Example: kubectl cmon create deployment/shop | kubectl apply -f -")]
     Create(Create),
@@ -183,17 +180,6 @@ pub(crate) struct Search {
     /// Look in all namespaces.
     #[arg(short = 'A', long)]
     pub(crate) all_namespaces: bool,
-    /// Print JSON.
-    #[arg(short, long, value_name = "FORMAT")]
-    pub(crate) output: Option<Format>,
-}
-
-/// The pod to explain.
-#[derive(Debug, Args)]
-pub(crate) struct Why {
-    /// The name of the pod, which may be gone.
-    #[arg(value_parser = pod)]
-    pub(crate) pod: String,
     /// Print JSON.
     #[arg(short, long, value_name = "FORMAT")]
     pub(crate) output: Option<Format>,
@@ -342,20 +328,13 @@ fn workload(text: &str) -> Result<(Resource, String), String> {
     Ok((resource, name.to_owned()))
 }
 
-/// Reads the name of an object, alone or as `kubectl get --output name` prints it.
-fn named(text: &str, kinds: &[&str]) -> Result<String, String> {
-    let name =
-        text.split_once('/').map_or(Some(text), |(kind, name)| kinds.contains(&&*kind.to_lowercase()).then_some(name));
-    let name = name.filter(|name| !name.is_empty());
-    Ok(name.ok_or_else(|| format!("expected a name, or {}/NAME", kinds[0]))?.to_owned())
-}
-
+/// Reads the name of a ConfigMonitor, alone or as `kubectl get --output name` prints it.
 fn monitor(text: &str) -> Result<String, String> {
-    named(text, &["configmonitor.magalix.com", "configmonitor", "configmonitors", "configmonitors.magalix.com", "cmon"])
-}
-
-fn pod(text: &str) -> Result<String, String> {
-    named(text, &["pod", "pods", "po"])
+    const KINDS: [&str; 4] = ["configmonitor.magalix.com", "configmonitor", "configmonitors", "cmon"];
+    let name =
+        text.split_once('/').map_or(Some(text), |(kind, name)| KINDS.contains(&&*kind.to_lowercase()).then_some(name));
+    let name = name.filter(|name| !name.is_empty());
+    Ok(name.ok_or("expected a name, or configmonitor.magalix.com/NAME")?.to_owned())
 }
 
 /// Reads a kind, by any of the names that kubectl knows, and the name of an object.
@@ -397,17 +376,16 @@ mod tests {
             };
             assert_eq!(status.name.as_deref(), Some("shop"), "{name}");
         }
-        let Command::Why(why) = read("kubectl-cmon why pod/shop-1").unwrap().command else { panic!() };
-        assert_eq!(why.pod, "shop-1");
     }
 
     #[test]
     fn help_has_the_name_by_which_the_plugin_was_called() {
         let mut command = command_named("kubectl-config_monitor");
         command.build();
-        let help = command.find_subcommand_mut("why").unwrap().render_help().to_string();
+        let help = command.find_subcommand_mut("plan").unwrap().render_help().to_string();
         assert!(
-            help.contains("Usage: kubectl config-monitor why") && help.contains("Example: kubectl config-monitor why"),
+            help.contains("Usage: kubectl config-monitor plan")
+                && help.contains("Example: kubectl config-monitor plan"),
             "{help}"
         );
     }
@@ -424,7 +402,6 @@ mod tests {
     fn a_wrong_command_line_ends_with_2() {
         let wrong = [
             "status deploy/a",
-            "why cmon/a",
             "suspend",
             "",
             "wait --for-source shop",

@@ -220,17 +220,6 @@ impl Outlook {
     fn is_wrong(&self) -> bool {
         Reason::from_str(reason(&self.status)).is_ok_and(Reason::needs_attention)
     }
-
-    /// Returns when a pod goes, if it does.
-    pub(crate) fn place_of(&self, pod: &str) -> Option<&'static str> {
-        let has = |pods: &[String]| pods.iter().any(|its| its == pod);
-        match (has(&self.first), has(&self.later)) {
-            (true, _) if self.is_held => Some("goes first, once the restart may begin"),
-            (true, _) => Some("goes first"),
-            (false, true) => Some("goes once others have successors"),
-            (false, false) => None,
-        }
-    }
 }
 
 /// Returns whether a restart is requested that is not under way.

@@ -90,14 +90,14 @@ fn tree(monitor: &Monitor, pods: Option<&List<Pod>>) -> Node {
     let source = |source| Node::leaf(source_line(source, now));
     parts.push(Node::with("sources".to_owned(), status.sources.iter().map(source)));
     parts.extend(status.restart.iter().map(|restart| restart_node(status, restart, now)));
-    parts.extend(pods.map(|pods| pods_node(pods, content_since(status))));
+    parts.extend(pods.map(|pods| pods_node(pods, status)));
     let history = Node::with("history".to_owned(), status.history.iter().map(|entry| Node::leaf(past(entry, now))));
     parts.extend(Some(history).filter(Node::has_parts));
     Node::with(format!("ConfigMonitor/{name}  {ready}: {}", reason(status)), parts)
 }
 
 /// Says when the content of a source has changed.
-pub(crate) fn source_line(source: &SourceStatus, now: Option<ServerTime>) -> String {
+fn source_line(source: &SourceStatus, now: Option<ServerTime>) -> String {
     let at = |change: &Change| ago(change.observed_at, now);
     let state = match &source.changes[..] {
         [] if source.hash.is_none() => "not found".to_owned(),
@@ -153,7 +153,8 @@ fn owner(pod: &Pod) -> Option<String> {
     pod.controller.as_ref().map(|owner| format!("{}/{}", owner.kind, owner.name))
 }
 
-fn pods_node(pods: &List<Pod>, content_since: Option<ServerTime>) -> Node {
+fn pods_node(pods: &List<Pod>, status: &status::Status) -> Node {
+    let content_since = content_since(status);
     let mut owners: BTreeMap<String, Vec<&Pod>> = BTreeMap::new();
     for pod in pods.items.iter().filter(|pod| !pod.finished) {
         owners.entry(owner(pod).unwrap_or_else(|| "without a controller".to_owned())).or_default().push(pod);
@@ -179,13 +180,23 @@ fn pods_node(pods: &List<Pod>, content_since: Option<ServerTime>) -> Node {
                 Some(_) if is_before(&pod) => ", before the content",
                 Some(_) => ", after the content",
             };
-            Node::leaf(format!("{}  {state}, born {}{born}", pod.name, ago(pod.created, Some(pods.at))))
+            let by = restart_of(pod, status).map(|cause| format!(" in the restart for {cause}"));
+            let (age, by) = (ago(pod.created, Some(pods.at)), by.unwrap_or_default());
+            Node::leaf(format!("{}  {state}, born {age}{by}{born}", pod.name))
         });
         let more = its.len().saturating_sub(PODS_OF_OWNER);
         let more = (more > 0).then(|| Node::leaf(format!("and {more} more")));
         Node::with(line, shown.chain(more).collect::<Vec<_>>())
     });
     Node::with(format!("pods  {}", pods.items.len()), owners.collect::<Vec<_>>())
+}
+
+/// Returns what the restart was for during which a pod was created.
+fn restart_of(pod: &Pod, status: &status::Status) -> Option<String> {
+    let begun = status.restart.as_ref().filter(|it| it.begun.as_ref().is_some_and(|it| pod.created >= it.started_at));
+    let is_its = |entry: &&Entry| (entry.started_at..=entry.completed_at).contains(&pod.created);
+    let past = || status.history.iter().find(is_its).map(cause);
+    begun.map(|restart| purpose(status, restart)).or_else(past)
 }
 
 fn past(entry: &Entry, now: Option<ServerTime>) -> String {
@@ -196,7 +207,7 @@ fn past(entry: &Entry, now: Option<ServerTime>) -> String {
 }
 
 /// Returns what a restart was for.
-pub(crate) fn cause(entry: &Entry) -> String {
+fn cause(entry: &Entry) -> String {
     cause_of(entry.requested, &entry.sources)
 }
 

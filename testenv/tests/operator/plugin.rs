@@ -168,49 +168,6 @@ async fn what_is_suspended_is_held_until_it_is_resumed() {
 }
 
 #[tokio::test]
-async fn a_pod_knows_its_restart_and_whether_it_goes() {
-    let ns = TestNamespace::with_pods(2).await;
-    let _operator = ns.operator().await;
-    ns.monitor(NAME, json!({})).await;
-    let before = ns.ready_pods(APP, 2).await;
-    ns.edit(NAME, "two").await;
-    let after = ns.replaced(APP, &before).await;
-    ns.settled(NAME, "UpToDate").await;
-    let why = cmon(&ns, &format!("why {}", after.keys().next().unwrap())).await;
-    let says = ["created during its restart", "for ConfigMap/frontend, which replaced 2 of 2 pods", "stays: UpToDate"];
-    assert_eq!(says.map(|says| why.out.contains(says)), [true; 3], "{why:?}");
-    let why = cmon(&ns, &format!("why {} -o json", after.keys().next().unwrap())).await;
-    let why: Value = serde_json::from_str(&why.out).unwrap();
-    assert_eq!((&why["exists"], &why["configMonitors"][0]["next"]), (&json!(true), &json!("stays: UpToDate")), "{why}");
-    let gone = cmon(&ns, &format!("why {}", before.keys().next().unwrap())).await;
-    let says =
-        ["does not exist; by its name it was one of ReplicaSet/frontend-", "its restart", "replaced 2 of 2 pods"];
-    assert_eq!(says.map(|says| gone.out.contains(says)), [true; 3], "{gone:?}");
-    // A restart that is under way: no successor gets ready.
-    ns.patch("configmonitors", NAME, json!({"spec": {"maxUnavailable": 1}})).await;
-    let refusal = ns.keep_new_pods_from_getting_ready().await;
-    ns.edit(NAME, "half").await;
-    let successor = eventually("a successor is created", DEADLINE, async || {
-        let pods = ns.pods(APP).await;
-        pods.keys().find(|pod| !after.contains_key(*pod)).cloned().context("none")
-    })
-    .await
-    .unwrap();
-    let young = cmon(&ns, &format!("why {successor}")).await;
-    let says = "created during its restart for ConfigMap/frontend, which began";
-    assert!(young.out.contains(says) && young.out.contains("1 of 2 pods so far"), "{young:?}");
-    refusal.lift_for_all().await;
-    let after = ns.replaced(APP, &after).await;
-    ns.patch("configmonitors", NAME, json!({"spec": {"maxUnavailable": "100%"}})).await;
-    ns.settled(NAME, "UpToDate").await;
-    cmon(&ns, "suspend frontend").await;
-    ns.edit(NAME, "three").await;
-    ns.settled(NAME, "Suspended").await;
-    let held = cmon(&ns, &format!("why {}", after.keys().next().unwrap())).await;
-    assert!(held.out.contains("goes first, once the restart may begin: "), "{held:?}");
-}
-
-#[tokio::test]
 async fn what_is_created_for_a_workload_is_what_the_operator_takes() {
     let ns = TestNamespace::new().await;
     ns.config_map(NAME, "one").await;
