@@ -161,11 +161,7 @@ async fn whoever_follows_the_pages_installs_tries_upgrades_and_removes_the_opera
     ns.replaced(APP, &before).await;
     drop(operator);
 
-    for section in [
-        Section::of("docs/install.md", "NetworkPolicy"),
-        Section::of("docs/install.md", "Upgrade"),
-        Section::of("docs/install.md", "Files"),
-    ] {
+    for section in [Section::of("docs/install.md", "NetworkPolicy"), Section::of("docs/install.md", "Upgrade")] {
         reader.follow(section.unwrap().steps()).await;
     }
     // What the Components have.

@@ -122,6 +122,16 @@ impl Reader {
     }
 }
 
+/// The page that the README leads to first.
+#[tokio::test]
+async fn whoever_follows_the_first_page_sees_a_restart_after_an_edit() {
+    let mut kitchen = Kitchen::with(&[]).await;
+    for section in Section::all_of("docs/five-fields.md").unwrap() {
+        fs::write(kitchen.reader.file("web.yaml"), &section.yaml[0]).unwrap();
+        kitchen.reader.follow(section.steps()).await;
+    }
+}
+
 /// The pages that say where to look. Their commands are run one after the other, where there is something to see.
 #[tokio::test]
 async fn whoever_looks_at_what_the_pages_name_finds_it() {
