@@ -147,15 +147,6 @@ fn each_line_of_a_table_with_tests_has_the_test_that_it_names() {
 }
 
 #[test]
-fn the_page_about_argo_cd_has_its_health_check() {
-    let folder = "deploy/argocd/resource_customizations/magalix.com/ConfigMonitor";
-    let page = read(&project("docs/recipes.md"));
-    let script = read(&project(&format!("{folder}/health.lua")));
-    let lines: String = script.lines().map(|line| format!("    {line}\n")).collect();
-    assert!(page.contains(&lines), "docs/recipes.md has another health check than health.lua");
-}
-
-#[test]
 fn every_make_target_that_a_page_names_exists() {
     let makefile = read(&project("Makefile"));
     let targets = makefile.lines().find_map(|line| line.strip_prefix(".PHONY: ")).unwrap();
