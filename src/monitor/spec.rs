@@ -30,7 +30,7 @@ pub struct Spec {
     /// A list of sources, in place of the fields above.
     pub sources: Option<Vec<SourceSpec>>,
     /// Which further sources are read from the selected pods. Absent: none.
-    pub discover: Option<DiscoverSpec>,
+    pub discover: Option<Discover>,
     /// The labels that a pod must have.
     pub pod_selector: BTreeMap<String, String>,
     /// Further requirements on the labels of a pod.
@@ -201,12 +201,12 @@ impl PodCount {
     }
 }
 
-/// Which objects to discover, as written.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+/// Which objects to discover.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct DiscoverSpec {
-    /// The kinds of the objects. Absent: ConfigMaps.
-    pub kinds: Option<BTreeSet<Kind>>,
+pub struct Discover {
+    /// The kinds of the objects.
+    pub kinds: BTreeSet<Kind>,
     /// The objects that are no sources.
     pub exclude: Vec<ExcludedObject>,
 }
@@ -220,16 +220,9 @@ pub struct ExcludedObject {
     pub name: Arc<str>,
 }
 
-/// Which objects to discover.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Discover {
-    pub(super) kinds: BTreeSet<Kind>,
-    exclude: Vec<ExcludedObject>,
-}
-
-impl From<DiscoverSpec> for Discover {
-    fn from(DiscoverSpec { kinds, exclude }: DiscoverSpec) -> Self {
-        Self { kinds: kinds.unwrap_or_else(|| BTreeSet::from([Kind::ConfigMap])), exclude }
+impl Default for Discover {
+    fn default() -> Self {
+        Self { kinds: BTreeSet::from([Kind::ConfigMap]), exclude: Vec::new() }
     }
 }
 
@@ -265,7 +258,7 @@ impl Policy {
         let max_surge = max_surge.filter(|_| max_unavailable.is_some()).map(|most| MaxSurge { most, is_alone });
         Ok(Self {
             sources,
-            discover: spec.discover.map(Discover::from),
+            discover: spec.discover,
             surplus: None,
             unwatched: BTreeSet::new(),
             selector: Selector::new(spec.pod_selector, spec.pod_selector_expressions)?,

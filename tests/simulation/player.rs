@@ -8,7 +8,7 @@ use configmonitor_operator::kube::labels::{LabelSelectorOperator, LabelSelectorR
 use configmonitor_operator::monitor::content::Kind;
 use configmonitor_operator::monitor::source::{ObjectSpec, SourceSpec};
 use configmonitor_operator::monitor::spec::{CanarySpec, DeletionPolicy, Spec, UnmanagedPods};
-use configmonitor_operator::monitor::spec::{DiscoverSpec, ExcludedObject};
+use configmonitor_operator::monitor::spec::{Discover, ExcludedObject};
 use simulated_cluster::cluster::Cluster;
 use simulated_cluster::content::{CONFIG_MAPS, KEYS, Source, Values, discovers, hash};
 use simulated_cluster::ledger::{End, Ledger};
@@ -121,7 +121,7 @@ impl Named {
             let kinds = if story.secret { vec![Kind::ConfigMap, Kind::Secret] } else { vec![Kind::ConfigMap] };
             let second = ExcludedObject { kind: None, name: CONFIG_MAPS[1].into() };
             let exclude = self.excludes.then_some(second).into_iter().collect();
-            DiscoverSpec { kinds: Some(kinds.into_iter().collect()), exclude }
+            Discover { kinds: kinds.into_iter().collect(), exclude }
         });
         if self.discovers && !self.names_some {
             (spec.config_map, spec.keys, spec.sources) = (None, None, None);

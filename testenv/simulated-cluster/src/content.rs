@@ -5,7 +5,7 @@ use std::sync::Mutex;
 
 use configmonitor_operator::kube::objects::DataObject;
 use configmonitor_operator::monitor::content::{ContentHash, Kind};
-use configmonitor_operator::monitor::spec::DiscoverSpec;
+use configmonitor_operator::monitor::spec::Discover;
 use configmonitor_operator::monitor::spec::Spec;
 use rules::status::{ABSENT, Status};
 use serde_json::{Value, json};
@@ -84,7 +84,7 @@ fn without_nulls(value: Value) -> Value {
 /// Returns whether a ConfigMap is a source if a pod refers to it, and not otherwise, so that a change of it concerns only
 /// such pods.
 pub fn discovers(spec: &Spec, config_map: &str) -> bool {
-    let excludes = |discover: &DiscoverSpec| discover.exclude.iter().any(|excluded| &*excluded.name == config_map);
+    let excludes = |discover: &Discover| discover.exclude.iter().any(|excluded| &*excluded.name == config_map);
     spec.discover.as_ref().is_some_and(|discover| !excludes(discover)) && !names(spec, config_map)
 }
 
