@@ -36,7 +36,7 @@ const KERNEL_SETTINGS: [(&str, &str); 6] = [
 pub struct Node {
     // The fields are dropped, and the processes end, in this order.
     _kubelet: Process,
-    containerd: Process,
+    _containerd: Process,
     control_plane: ControlPlane,
 }
 
@@ -67,24 +67,13 @@ impl Node {
                 format!("--cert-dir={}", dir.join("kubelet-certs").display()),
             ],
         )?;
-        let node = Self { _kubelet: kubelet, containerd, control_plane };
+        let node = Self { _kubelet: kubelet, _containerd: containerd, control_plane };
         node.control_plane.wait_until_schedulable().await?;
         Ok(node)
     }
 
     pub fn control_plane(&self) -> &ControlPlane {
         &self.control_plane
-    }
-
-    /// Ends containerd. The containers keep running, but nothing can start or stop one.
-    pub async fn stop_containerd(&mut self) -> Result<()> {
-        self.containerd.terminate(DEADLINE).await?;
-        Ok(())
-    }
-
-    pub async fn start_containerd(&mut self) -> Result<()> {
-        self.containerd = start_containerd(self.control_plane.site().dir()).await?;
-        Ok(())
     }
 
     /// Returns the process of a running container, by the id in the pod's status, such as `containerd://0123456789ab`.

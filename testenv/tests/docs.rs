@@ -76,18 +76,6 @@ fn the_pages_name_this_version_in_the_repository_of_cargo_toml_and_say_if_nothin
 }
 
 #[test]
-fn an_anchor_is_lower_case_with_hyphens_and_without_punctuation() {
-    let page = "# One namespace, several, or all\n```sh\n# No heading\n```\n## `Ready` of [a page](a.md#b)\n## Files\n## Files\n";
-    assert_eq!(anchors(page), ["one-namespace-several-or-all", "ready-of-a-page", "files", "files-1"]);
-}
-
-#[test]
-fn a_link_is_found_in_prose_and_in_html_and_not_in_code() {
-    let page = "[a](b.md#c), `[d](e)\n[o](p)` and ![f](g.svg)\n```\n[h](i)\n```\n<img src=\"j.svg\" alt=\"k\">\n[l](https://m.example)\n";
-    assert_eq!(links(page), ["b.md#c", "g.svg", "j.svg"]);
-}
-
-#[test]
 fn every_file_of_the_project_that_a_page_for_users_names_exists() {
     let is_for_users = |page: &PathBuf| page.starts_with(project("docs")) || page.ends_with("README.md");
     let mut named = 0;

@@ -25,25 +25,6 @@ async fn an_edit_while_the_proxy_is_killed_is_not_lost() {
     assert_eq!(restarts(&after, "app"), restarts(&before, "app"), "the operator outlives its proxy: {pods}");
 }
 
-#[tokio::test]
-async fn an_edit_while_containerd_restarts_is_not_lost() {
-    let mut lab = lab().await;
-    lab.shows(&lab.edit().await).await;
-    lab.node.stop_containerd().await.unwrap();
-    let message = lab.edit().await;
-    let deletion = eventually("the pods are being deleted while nothing can start", DEADLINE, async || {
-        let pods = lab.pods("app=frontend").await?;
-        let deleted = pods.iter().filter(|pod| !pod["metadata"]["deletionTimestamp"].is_null()).count();
-        ensure!(deleted > 0, "{} pods", pods.len());
-        Ok(())
-    });
-    let deleted = deletion.await;
-    // The other tests need containerd, whatever the outcome here.
-    lab.node.start_containerd().await.unwrap();
-    deleted.unwrap();
-    lab.shows(&message).await;
-}
-
 /// kubectl proxy exits at once on SIGTERM. It must outlive the operator, which may have requests in flight.
 #[tokio::test]
 async fn the_operator_exits_before_its_proxy() {

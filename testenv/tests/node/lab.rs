@@ -144,19 +144,6 @@ impl Lab {
         Ok(pages)
     }
 
-    /// Waits until the Service of the demo application answers with `message`: its endpoints follow the pods a little
-    /// later.
-    pub(crate) async fn service_shows(&self, message: &str) {
-        let path = format!("/api/v1/namespaces/{NAMESPACE}/services/frontend:80/proxy/");
-        eventually(&format!("the Service shows {message:?}"), DEADLINE, async || {
-            let page = self.client().get(&path).await?.ok()?;
-            ensure!(page.as_str().is_some_and(|page| page.trim() == message), "the Service shows {page}");
-            Ok(())
-        })
-        .await
-        .unwrap();
-    }
-
     /// Returns the pods with this label, whether or not they are being deleted.
     pub(crate) async fn pods(&self, label: &str) -> Result<Vec<Value>> {
         self.client().list(&format!("/api/v1/namespaces/{NAMESPACE}/pods?labelSelector={label}")).await

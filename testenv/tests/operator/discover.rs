@@ -33,12 +33,6 @@ async fn edit(ns: &TestNamespace, source: &str) {
     ns.patch(resource, name, json!({"data": {"key": TWO}})).await;
 }
 
-/// Returns the spec of a pod that refers to these ConfigMaps.
-pub(crate) fn refers(names: &[&str]) -> Value {
-    let from: Vec<Value> = names.iter().map(|name| json!({"configMapRef": {"name": name}})).collect();
-    json!({"containers": [{"name": "app", "image": "app", "envFrom": from}]})
-}
-
 /// Creates a workload with pods of this spec. Its name has no dash.
 pub(crate) async fn workload(ns: &TestNamespace, resource: &str, name: &str, replicas: usize, pod: Value) {
     let labels = json!({"app": NAME, "part": name});
@@ -117,96 +111,5 @@ async fn each_edit_in_a_release_restarts_exactly_the_pods_that_refer() {
         settled(&ns, "UpToDate", &sources).await;
         assert_eq!(replaced(&ns, &before).await, *pods, "{source}");
         before = ns.pods(APP).await;
-    }
-}
-
-#[tokio::test]
-async fn discovered_secrets_need_the_right_to_all_secrets() {
-    let ns = TestNamespace::new().await;
-    let sources = ["ConfigMap/a", "Secret/s"];
-    create(&ns, &sources).await;
-    let volumes = json!([{"name": "s", "secret": {"secretName": "s"}}]);
-    let container = json!({"name": "app", "image": "app"});
-    workload(&ns, "deployments", "first", 1, refers(&["a"])).await;
-    workload(&ns, "deployments", "second", 1, json!({"containers": [container], "volumes": volumes})).await;
-    let before = ns.ready_pods(APP, 2).await;
-    let _operator = ns.operator().await;
-    discover(&ns, json!({"discover": {"kinds": ["ConfigMap", "Secret"]}})).await;
-    let forbidden = settled(&ns, "Forbidden", &["ConfigMap/a"]).await;
-    assert_eq!(condition(&forbidden, "Stalled")["reason"], "Forbidden", "{}", forbidden["status"]);
-    ns.messages_have(&["secrets", "deploy/secrets"]).await;
-    edit(&ns, "ConfigMap/a").await;
-    settled(&ns, "Forbidden", &["ConfigMap/a"]).await;
-    assert_eq!(replaced(&ns, &before).await, ["first"], "ConfigMaps go on");
-    secrets::allow(&ns).await;
-    settled(&ns, "UpToDate", &sources).await;
-    edit(&ns, "Secret/s").await;
-    settled(&ns, "UpToDate", &sources).await;
-    assert_eq!(replaced(&ns, &before).await, ["first", "second"]);
-}
-
-/// The pod as the API server has defaulted it.
-#[tokio::test]
-async fn all_references_of_a_pod_are_found_and_nothing_that_only_looks_like_one() {
-    let ns = TestNamespace::new().await;
-    secrets::allow(&ns).await;
-    let item = json!([{"key": "key", "path": "path"}]);
-    let field = json!([{"path": "no", "fieldRef": {"fieldPath": "metadata.name"}}]);
-    let volumes = json!([
-        {"name": "a", "configMap": {"name": "volume", "items": item}},
-        {"name": "b", "secret": {"secretName": "volume", "items": item}},
-        {"name": "c", "projected": {"sources": [
-            {"configMap": {"name": "projected"}}, {"secret": {"name": "projected"}},
-            {"downwardAPI": {"items": field}}, {"serviceAccountToken": {"path": "no"}},
-        ]}},
-        {"name": "d", "configMap": {"name": "sub-path"}},
-        {"name": "e", "configMap": {"name": "unmounted", "optional": true}},
-        {"name": "token", "projected": {"sources": [
-            {"serviceAccountToken": {"path": "token"}}, {"configMap": {"name": "kube-root-ca.crt"}},
-        ]}},
-        {"name": "f", "downwardAPI": {"items": field}},
-        {"name": "g", "csi": {"driver": "d.example.com", "nodePublishSecretRef": {"name": "no"}}},
-        {"name": "h", "azureFile": {"secretName": "no", "shareName": "no"}},
-        {"name": "i", "iscsi": {"targetPortal": "no", "iqn": "iqn.2026-01.com.example:no", "lun": 0, "secretRef": {"name": "no"}}},
-        {"name": "j", "emptyDir": {}},
-    ]);
-    let from = |prefix: &str| json!([{"configMapRef": {"name": format!("{prefix}-all")}}, {"secretRef": {"name": format!("{prefix}-all")}}]);
-    let env = |prefix: &str| {
-        json!([
-            {"name": "A", "valueFrom": {"configMapKeyRef": {"name": format!("{prefix}-key"), "key": "key"}}},
-            {"name": "B", "valueFrom": {"secretKeyRef": {"name": format!("{prefix}-key"), "key": "key"}}},
-            {"name": "C", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}, {"name": "D", "value": "no"},
-        ])
-    };
-    let container = |name: &str| json!({"name": name, "image": "app", "envFrom": from(name), "env": env(name)});
-    let mut app = container("app");
-    app["volumeMounts"] = json!([{"name": "d", "mountPath": "/d", "subPath": "key"}]);
-    let pod = json!({"containers": [app], "initContainers": [container("init")], "volumes": volumes,
-        "imagePullSecrets": [{"name": "no"}], "serviceAccountName": "default"});
-    workload(&ns, "replicasets", "set", 1, pod).await;
-    let name = eventually("the pod exists", DEADLINE, async || {
-        let pods = ns.pods(APP).await;
-        ensure!(pods.len() == 1);
-        Ok(pods.into_keys().next().unwrap())
-    })
-    .await
-    .unwrap();
-    let debugger = json!([{"name": "debugger", "image": "app", "envFrom": from("no")}]);
-    let path = ns.path("pods", &format!("{name}/ephemeralcontainers"));
-    let debugger = json!({"spec": {"ephemeralContainers": debugger}});
-    ns.client.strategic_patch(&path, &debugger).await.unwrap().ok().unwrap();
-
-    let both = ["volume", "projected", "app-all", "app-key", "init-all", "init-key"];
-    let mut sources: Vec<String> =
-        ["ConfigMap", "Secret"].iter().flat_map(|kind| both.map(|name| format!("{kind}/{name}"))).collect();
-    sources.push("ConfigMap/sub-path".to_owned());
-    let required: Vec<&str> = sources.iter().map(String::as_str).collect();
-    create(&ns, &required).await;
-    let _operator = ns.operator().await;
-    discover(&ns, json!({"discover": {"kinds": ["ConfigMap", "Secret"]}})).await;
-    let all: Vec<&str> = required.iter().copied().chain(["ConfigMap/unmounted"]).collect();
-    let found = settled(&ns, "UpToDate", &all).await;
-    for source in found["status"]["sources"].as_array().unwrap() {
-        assert_eq!((&source["discovered"], &source["keys"]), (&json!(true), &Value::Null), "{source}");
     }
 }

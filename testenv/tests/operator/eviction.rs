@@ -85,24 +85,3 @@ async fn a_pod_with_two_disruption_budgets_is_reported() {
     assert_eq!(observer.end(&settled).await.most_missing(2, ""), 1);
     assert_eq!(eviction_counts(&ns).2, 0);
 }
-
-/// By default a PodDisruptionBudget keeps them, too, while it is short of healthy pods.
-#[tokio::test]
-async fn pods_that_are_not_ready_are_evicted_if_their_disruption_budget_always_allows_it() {
-    let ns = TestNamespace::with_pods(3).await;
-    let before = ns.ready_pods(APP, 3).await;
-    for pod in before.keys().take(2) {
-        let patch = json!({"status": {"conditions": [{"type": "Ready", "status": "False"}]}});
-        ns.client.strategic_patch(&format!("{}/status", ns.path("pods", pod)), &patch).await.unwrap().ok().unwrap();
-    }
-    disruption_budget(&ns, NAME, json!({"minAvailable": 2})).await;
-    let _operator = ns.operator().await;
-    ns.monitor(NAME, json!({"deletionPolicy": "Evict"})).await;
-    ns.edit(NAME, "two").await;
-    ns.settled(NAME, "EvictionBlocked").await;
-    assert_eq!(ns.pods(APP).await, before);
-    ns.patch("poddisruptionbudgets", NAME, json!({"spec": {"unhealthyPodEvictionPolicy": "AlwaysAllow"}})).await;
-    ns.replaced(APP, &before).await;
-    ns.settled(NAME, "UpToDate").await;
-    assert_eq!(eviction_counts(&ns).2, 0);
-}

@@ -3,14 +3,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use anyhow::ensure;
 use serde_json::{Value, json};
 use testenv::fixture::{APP, NAME, apply};
-use testenv::{DEADLINE, Operator, Proxy, eventually};
+use testenv::{Operator, Proxy};
 
 use crate::availability::Observer;
-use crate::metrics::metrics_of;
-use crate::rights::every_right_is_used_and_none_is_missing;
 use crate::rolling::remaining;
 use crate::test_namespace::{TestNamespace, control_plane, pod_of};
 
@@ -106,78 +103,4 @@ async fn a_standby_takes_over_from_a_killed_leader_and_releases_the_lease_when_i
     assert!(standby.has_logged("leadership released"));
     let lease = client.get(&lease).await.unwrap().ok().unwrap();
     assert!(lease["spec"]["holderIdentity"].as_str().unwrap_or_default().is_empty(), "{lease}");
-}
-
-/// The pod of an installation with one replica knows no Lease, and keeps working until both new ones are ready.
-#[tokio::test]
-async fn a_second_replica_can_be_installed_in_the_middle_of_a_restart() {
-    let installation = Installation::new().await;
-    let mut former = installation.ns.operator().await;
-    let before = installation.begin().await;
-    let (leader, _standby) = installation.replicas().await;
-    remaining(&installation.ns, 2).await;
-    assert!(former.terminate().await.unwrap().success());
-    assert!(!leader.has_logged(LOST));
-    installation.has_restarted_once(&before).await;
-}
-
-#[tokio::test]
-async fn without_the_right_to_leases_no_replica_leads_and_the_metrics_say_so_until_one_has_it() {
-    let installation = Installation::new().await;
-    let (control_plane, ns) = (control_plane().await, &installation.ns);
-    ns.delete("rolebindings", "configmonitor-operator-leader").await;
-    let of_operator = format!("--as=system:serviceaccount:{}:configmonitor-operator", ns.namespace);
-    let may_create = ["auth", "can-i", "create", "leases", "--namespace", &ns.namespace, &of_operator];
-    eventually("the right is gone", DEADLINE, async || {
-        ensure!(!control_plane.kubectl().run(&may_create).await?.status.success());
-        Ok(())
-    })
-    .await
-    .unwrap();
-    let replicas = [installation.replica("one").await, installation.replica("two").await];
-    let leaders = async || {
-        let mut leaders = 0;
-        for replica in &replicas {
-            let metrics = metrics_of(&replica.operator).await;
-            let line = metrics.lines().find(|line| line.starts_with("configmonitor_leader")).unwrap();
-            leaders += usize::from(line.ends_with(" 1"));
-        }
-        leaders
-    };
-    for replica in &replicas {
-        let is_about_leases =
-            |line: &Value| line["message"] == "waiting for the right to do so" && line["resource"] == "leases";
-        replica.operator.wait_for_log("the replica waits for the right", is_about_leases).await.unwrap();
-    }
-    assert_eq!(leaders().await, 0);
-    apply(control_plane, &ns.namespace, "deploy", &["deploy/high-availability"]).await;
-    eventually("a replica is the leader", DEADLINE, async || {
-        ensure!(leaders().await == 1);
-        Ok(())
-    })
-    .await
-    .unwrap();
-}
-
-#[tokio::test]
-async fn every_right_to_the_lease_is_used_and_none_is_missing() {
-    let installation = Installation::new().await;
-    let replica = installation.replica("one").await;
-    replica.leads().await;
-    let of_lease = || {
-        let mut requests = installation.ns.requests().unwrap();
-        requests.retain(|entry| entry["objectRef"]["resource"] == "leases");
-        requests
-    };
-    eventually("the Lease is renewed", DEADLINE, async || {
-        ensure!(of_lease().iter().any(|entry| entry["verb"] == "update"));
-        Ok(())
-    })
-    .await
-    .unwrap();
-    let requests = of_lease();
-    every_right_is_used_and_none_is_missing(
-        &requests,
-        &[installation.ns.get("roles", "configmonitor-operator-leader").await],
-    );
 }

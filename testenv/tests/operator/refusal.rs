@@ -21,8 +21,6 @@ pub(crate) struct Refusal<'a> {
 enum What {
     /// No pod `app=frontend` gets Ready: kwok's update is refused. Pods that are Ready stay so.
     Ready,
-    /// This pod is not deleted.
-    Deletion(String),
     /// Pods have no owner but a ReplicaSet. This is one of them.
     OtherOwners(String),
 }
@@ -32,7 +30,6 @@ impl What {
     fn name(&self) -> &'static str {
         match self {
             Self::Ready => "ready",
-            Self::Deletion(_) => "deletion",
             Self::OtherOwners(_) => "owners",
         }
     }
@@ -41,10 +38,6 @@ impl What {
 impl TestNamespace {
     pub(crate) async fn keep_new_pods_from_getting_ready(&self) -> Refusal<'_> {
         Refusal::begin(self, What::Ready).await
-    }
-
-    pub(crate) async fn refuse_deletion(&self, pod: &str) -> Refusal<'_> {
-        Refusal::begin(self, What::Deletion(pod.to_owned())).await
     }
 
     pub(crate) async fn refuse_other_owners(&self, pod: &str) -> Refusal<'_> {
@@ -60,7 +53,6 @@ impl<'a> Refusal<'a> {
                 let other = format!("object.metadata.labels['app'] != '{NAME}'");
                 ("UPDATE", "pods/status", format!("{other} || !(has(object.status.conditions) && {ready})"))
             }
-            What::Deletion(pod) => ("DELETE", "pods", format!("request.name != '{pod}'")),
             What::OtherOwners(_) => {
                 let owners = "object.metadata.ownerReferences.all(owner, owner.kind == 'ReplicaSet')";
                 ("UPDATE", "pods", owners.to_owned())
@@ -125,7 +117,6 @@ impl<'a> Refusal<'a> {
                 let patch = json!({"status": {"conditions": [{"type": "Ready", "status": "True"}]}});
                 client.merge_patch(&self.ns.path("pods", &format!("{name}/status?dryRun=All")), &patch).await?
             }
-            What::Deletion(pod) => client.delete(&self.ns.path("pods", &format!("{pod}?dryRun=All"))).await?,
             What::OtherOwners(pod) => {
                 let other = json!({"apiVersion": "v1", "kind": "ConfigMap", "name": "other", "uid": "other"});
                 let patch = json!({"metadata": {"ownerReferences": [other]}});
@@ -135,7 +126,7 @@ impl<'a> Refusal<'a> {
         match (&self.what, status) {
             (_, 403 | 422) => Ok(true),
             // The operator may have been the first to delete the pod, once that was allowed.
-            (_, 200) | (What::Deletion(_) | What::OtherOwners(_), 404) => Ok(false),
+            (_, 200) | (What::OtherOwners(_), 404) => Ok(false),
             _ => bail!("{status}: {body}"),
         }
     }

@@ -99,40 +99,23 @@ pub(crate) async fn do_everything(ns: &Fixture) {
     assert!(of_secret["status"]["sources"][0]["hash"].is_string(), "{}", of_secret["status"]);
 }
 
-/// Starts one operator for `count` namespaces in the first one, and does everything in the last one.
-async fn in_the_last_of(count: usize) {
-    let control_plane = control_plane().await;
-    let mut fixtures = Vec::new();
-    for _ in 0..count {
-        let fixture = Fixture::new(control_plane).await;
-        let secrets = file("deploy/secrets/role/role.yml");
-        control_plane.kubectl().ok(&["apply", "-n", &fixture.namespace, "-f", &secrets]).await.unwrap();
-        fixtures.push(fixture);
-    }
-    let names: Vec<&str> = fixtures.iter().map(|fixture| fixture.namespace.as_str()).collect();
-    let proxy = share_proxy(control_plane, &fixtures).await;
-    for other in &fixtures[1..] {
-        other.bind("configmonitor-operator-secrets", names[0]).await;
-    }
-    let _operator = start(&proxy.url(), &names.join(","), &[]);
-    let last = &fixtures[count - 1];
-    do_everything(last).await;
-
-    let mut requests = requests_of(control_plane, names[0]).unwrap();
-    requests.retain(|entry| entry["objectRef"]["namespace"] == *last.namespace);
-    let roles =
-        [last.get("roles", "configmonitor-operator").await, last.get("roles", "configmonitor-operator-secrets").await];
-    every_right_is_used_and_none_is_missing(&requests, &roles);
-}
-
 #[tokio::test]
 async fn every_right_in_its_own_namespace_is_used_and_none_is_missing() {
-    in_the_last_of(1).await;
-}
+    let control_plane = control_plane().await;
+    let fixture = Fixture::new(control_plane).await;
+    let secrets = file("deploy/secrets/role/role.yml");
+    control_plane.kubectl().ok(&["apply", "-n", &fixture.namespace, "-f", &secrets]).await.unwrap();
+    let fixtures = [fixture];
+    let proxy = share_proxy(control_plane, &fixtures).await;
+    let [fixture] = &fixtures;
+    let _operator = start(&proxy.url(), &fixture.namespace, &[]);
+    do_everything(fixture).await;
 
-#[tokio::test]
-async fn every_right_in_a_namespace_of_a_list_is_used_and_none_is_missing() {
-    in_the_last_of(2).await;
+    let mut requests = requests_of(control_plane, &fixture.namespace).unwrap();
+    requests.retain(|entry| entry["objectRef"]["namespace"] == *fixture.namespace);
+    let roles = ["configmonitor-operator", "configmonitor-operator-secrets"];
+    let roles = [fixture.get("roles", roles[0]).await, fixture.get("roles", roles[1]).await];
+    every_right_is_used_and_none_is_missing(&requests, &roles);
 }
 
 /// kubectl proxy passes whatever method it is not told to reject, and kubectl itself sends none of these.

@@ -38,15 +38,6 @@ pub(crate) async fn remaining(ns: &TestNamespace, most: u64) -> Value {
 }
 
 #[tokio::test]
-async fn one_at_a_time_never_more_is_missing() {
-    let (ns, observer) = TestNamespace::observed(6).await;
-    let _operator = ns.operator().await;
-    ns.monitor(NAME, json!({"maxUnavailable": 1})).await;
-    let seen = restart(&ns, observer).await;
-    assert_eq!((seen.most_missing(6, ""), ns.deletions().unwrap()), (1, 6));
-}
-
-#[tokio::test]
 async fn owners_of_all_kinds_have_a_budget_each_and_share_the_total() {
     const KINDS: [&str; 4] = ["statefulsets", "daemonsets", "replicasets", "replicationcontrollers"];
     let (ns, observer) = TestNamespace::observed(4).await;

@@ -9,7 +9,7 @@ use configmonitor_operator::monitor::content::ContentHash;
 use configmonitor_operator::monitor::content::Kind;
 use configmonitor_operator::monitor::source::{ObjectSpec, SourceName, SourceSpec};
 use configmonitor_operator::monitor::spec::{CanarySpec, DeletionPolicy, IntOrString, Spec, UnmanagedPods};
-use configmonitor_operator::monitor::spec::{DiscoverSpec, ExcludedObject};
+use configmonitor_operator::monitor::spec::{Discover, ExcludedObject};
 use configmonitor_operator::monitor::status::{
     Begun, Canary, CanaryState, Change, Condition, Entry, Outcome, Restart, RestartRequest, SourceStatus, Status,
 };
@@ -37,8 +37,8 @@ fn spec() -> Spec {
         config_map_lower_case: None,
         keys: None,
         sources: None,
-        discover: Some(DiscoverSpec {
-            kinds: Some([Kind::ConfigMap, Kind::Secret].into()),
+        discover: Some(Discover {
+            kinds: [Kind::ConfigMap, Kind::Secret].into(),
             exclude: vec![ExcludedObject { kind: Some(Kind::Secret), name: NAME.into() }],
         }),
         pod_selector: BTreeMap::from([("example.com/app".to_owned(), "x".to_owned()), ("y".to_owned(), String::new())]),

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use anyhow::{bail, ensure};
+use anyhow::ensure;
 use serde_json::{Value, json};
 use testenv::fixture::{APP, NAME, file, message_of};
 use testenv::{Answer, Client, DEADLINE, Operator, eventually};
@@ -12,7 +12,7 @@ use tokio::time::sleep;
 
 use crate::availability::Observer;
 use crate::policies::is_checked;
-use crate::test_namespace::{TestNamespace, control_plane, only_on_own_nodes};
+use crate::test_namespace::{TestNamespace, control_plane};
 
 const LABEL: &str = "magalix.com/handed-over=true";
 
@@ -265,47 +265,6 @@ async fn other_controllers_that_select_the_pods_take_none() {
     assert_eq!((seen.most_missing(2, ""), seen.gone().len()), (0, 2));
 }
 
-/// The ReplicaSet would rather delete a pod that shares its node with another, and one that has been ready for less long.
-#[tokio::test]
-async fn pods_that_share_a_node_come_back_and_their_ready_successor_goes() {
-    let (ns, observer) = TestNamespace::observed(0).await;
-    allow(&ns).await;
-    let nodes = ns.own_nodes(&ns.namespace, 2).await;
-    placed_deployment(&ns, 2, json!({"schedulerName": "nobody"})).await;
-    for _ in 0..2 {
-        bind_next(&ns, &nodes[0]).await;
-    }
-    let before = ns.ready_pods(APP, 2).await;
-    let _operator = surging_operator(&ns);
-    ns.monitor(NAME, json!({"maxUnavailable": null, "maxSurge": 1, "minReadySeconds": 600})).await;
-    sleep(Duration::from_secs(3)).await;
-    ns.edit(NAME, "two").await;
-    handed_over(&ns, 1).await;
-    bind_next(&ns, &nodes[1]).await;
-    ns.ready_pods(APP, 3).await;
-    ns.edit(NAME, "one").await;
-    only(&ns, &before).await;
-    assert_eq!(observer.end(&ns.get("configmonitors", NAME).await).await.most_missing(2, ""), 0);
-}
-
-/// A policy of the cluster may want pods to have a ReplicaSet.
-#[tokio::test]
-async fn where_each_node_takes_one_pod_a_budget_as_well_gets_the_restart_through() {
-    let (ns, observer) = TestNamespace::observed(0).await;
-    allow(&ns).await;
-    ns.own_nodes(&ns.namespace, 3).await;
-    let apart = json!([{"labelSelector": {"matchLabels": {"app": NAME}}, "topologyKey": "kubernetes.io/hostname"}]);
-    let affinity = json!({"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": apart}});
-    placed_deployment(&ns, 3, json!({"affinity": affinity})).await;
-    let before = ns.ready_pods(APP, 3).await;
-    let _operator = surging_operator(&ns);
-    ns.monitor(NAME, json!({"maxUnavailable": 1, "maxSurge": 1})).await;
-    ns.edit(NAME, "two").await;
-    let settled = ns.settled(NAME, "UpToDate").await;
-    ns.replaced(APP, &before).await;
-    assert_eq!(observer.end(&settled).await.most_missing(3, ""), 1);
-}
-
 #[tokio::test]
 async fn what_admission_says_against_handing_over_is_in_the_message() {
     let (ns, _observer, _operator) = surging(2, json!({})).await;
@@ -318,44 +277,6 @@ async fn what_admission_says_against_handing_over_is_in_the_message() {
     assert_eq!(ns.pods(APP).await, before, "a pod that may not be handed over is not deleted instead");
     refusal.lift().await;
     ns.settled(NAME, "UpToDate").await;
-}
-
-/// Creates a Deployment whose pods run on the nodes of their own only.
-async fn placed_deployment(ns: &TestNamespace, replicas: usize, more: Value) {
-    let mut pod = json!({"containers": [{"name": "app", "image": "app"}]});
-    only_on_own_nodes(&mut pod, &ns.namespace);
-    pod.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
-    let spec = json!({"replicas": replicas, "selector": {"matchLabels": {"app": NAME}},
-        "template": {"metadata": {"labels": {"app": NAME}}, "spec": pod}});
-    ns.create("deployments", json!({"metadata": {"name": NAME}, "spec": spec})).await;
-}
-
-/// Binds a pod that has no node yet to this one, as its scheduler would.
-async fn bind_next(ns: &TestNamespace, node: &str) {
-    eventually("a pod waits for its scheduler", DEADLINE, async || {
-        let pods = ns.client.list(&ns.path("pods", &format!("?labelSelector={APP}"))).await?;
-        let Some(pod) = pods.iter().find(|pod| pod["spec"]["nodeName"].is_null()) else { bail!("{} pods", pods.len()) };
-        let name = pod["metadata"]["name"].as_str().unwrap();
-        let binding = json!({"apiVersion": "v1", "kind": "Binding", "metadata": {"name": name},
-            "target": {"apiVersion": "v1", "kind": "Node", "name": node}});
-        ns.client.create(&ns.path("pods", &format!("{name}/binding")), &binding).await?.ok()?;
-        Ok(())
-    })
-    .await
-    .unwrap();
-}
-
-#[tokio::test]
-async fn without_the_component_the_config_monitor_says_what_is_missing() {
-    let ns = TestNamespace::with_pods(1).await;
-    let _operator = ns.operator().await;
-    ns.create_monitor(NAME, json!({"maxUnavailable": null, "maxSurge": 1, "quietPeriodSeconds": 0})).await;
-    let at_once = ns.settled(NAME, "Forbidden").await;
-    assert!(message_of(&at_once, "Stalled").contains("deploy/surge"), "{}", at_once["status"]);
-    ns.edit(NAME, "two").await;
-    let forbidden = ns.settled(NAME, "Forbidden").await;
-    assert!(message_of(&forbidden, "Stalled").contains("deploy/surge"), "{}", forbidden["status"]);
-    assert!(forbidden["status"]["restart"]["startedAt"].is_null(), "what cannot begin is not announced");
 }
 
 /// Whoever has the operator's token can hand pods over, and nothing else.

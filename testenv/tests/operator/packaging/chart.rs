@@ -6,11 +6,11 @@ use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Result, ensure};
-use serde_json::{Value, json};
+use serde_json::json;
 use testenv::fixture::{APP, Fixture, NAME, create_namespace, file};
 use testenv::pages::Section;
 use testenv::process::printed;
-use testenv::{ControlPlane, DEADLINE, Operator, Proxy, RunDir, binaries, eventually, manifests, project};
+use testenv::{ControlPlane, DEADLINE, Operator, Proxy, RunDir, binaries, eventually, project};
 
 use crate::reader::Reader;
 use crate::test_namespace::{control_plane, pod_of};
@@ -343,29 +343,6 @@ async fn the_readme_of_the_chart_is_what_helm_docs_makes() {
     printed(tool("helm-docs", dir.path()).await.args(["--chart-search-root=.", "--log-level=warning"])).await.unwrap();
     let read = |path: &Path| fs::read_to_string(path.join("README.md")).unwrap();
     assert!(read(&project(CHART)) == read(dir.path()), "README.md is old: please run make chart");
-}
-
-/// What is set is a value, whatever characters it has.
-#[tokio::test]
-async fn the_address_of_the_runbooks_is_no_yaml() {
-    let dir = RunDir::create().unwrap();
-    let address = "https://docs.example.com/a: b #\"$1\\";
-    fs::write(
-        dir.path().join("values.yaml"),
-        json!({"monitoring": {"enabled": true, "runbooks": address}}).to_string(),
-    )
-    .unwrap();
-    let values = format!("--values={}/values.yaml", dir.path().display());
-    let text = rendered(dir.path(), &chart(), &[values]).await;
-    let file = dir.path().join("rendered.yaml");
-    fs::write(&file, text).unwrap();
-    let objects = manifests(&file).unwrap();
-    let alerts = objects.iter().filter(|object| object["kind"] == "PrometheusRule");
-    let alerts: Vec<Value> =
-        alerts.flat_map(|rule| rule["spec"]["groups"][0]["rules"].as_array().unwrap().clone()).collect();
-    let anchor =
-        |alert: &Value| Some(alert["annotations"]["runbook_url"].as_str()?.strip_prefix(address)?.starts_with('#'));
-    assert!(!alerts.is_empty() && alerts.iter().all(|alert| anchor(alert) == Some(true)), "{alerts:?}");
 }
 
 /// What Artifact Hub gets: images, examples and versions are those of the chart.
