@@ -21,7 +21,7 @@ const PAGES: [&str; 7] = [
 ];
 
 /// The programs whose commands are found in sentences and tables.
-const PROGRAMS: [&str; 14] = [
+const PROGRAMS: [&str; 13] = [
     "cargo",
     "cosign",
     "ctr",
@@ -29,7 +29,6 @@ const PROGRAMS: [&str; 14] = [
     "docker",
     "gh",
     "git",
-    "go",
     "helm",
     "kind",
     "kubectl",
@@ -44,7 +43,7 @@ const BY_MAKE: &str = "make test runs it";
 const A_NAME: &str = "it is no whole command: the sentence is about the subcommand";
 
 /// The commands that no test runs, with the reason. A text with a space at the end stands for all commands that begin with it.
-pub const EXCEPTIONS: [(&str, &str); 16] = [
+pub const EXCEPTIONS: [(&str, &str); 15] = [
     ("cargo clippy --workspace --all-targets -- -D warnings", BY_MAKE),
     ("cargo update --workspace", "it changes Cargo.lock"),
     (
@@ -54,7 +53,6 @@ pub const EXCEPTIONS: [(&str, &str); 16] = [
     ("ctr ", NO_DAEMON),
     ("docker ", NO_DAEMON),
     ("gh ", "the hosting service attests releases, and there is none"),
-    ("go clean -cache -modcache", "it empties the developer's caches"),
     ("kind ", NO_DAEMON),
     ("kubectl apply -k", A_NAME),
     ("kubectl exec ", NO_CONTAINER),
