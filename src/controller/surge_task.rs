@@ -136,6 +136,8 @@ async fn settle(shared: &Shared, client: &Client, seen: &mut BTreeMap<Arc<Owner>
     for of in &free.kept {
         match look.settle(of).await {
             Ok(()) => {}
+            // It is no refusal.
+            Err(error) if error.cause == Cause::Stopped => return Err(error),
             Err(error) => {
                 refusals.insert(of.pod.uid.clone(), error.clone());
                 failure = Some(error);

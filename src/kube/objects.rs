@@ -221,9 +221,6 @@ pub(crate) struct PodAnswer<A: Default = IgnoredAny, S: Default = IgnoredAny> {
     pub(crate) status: PodStatus,
 }
 
-/// Why a container waits that has not been started yet. The trouble of its pod begins with one of these.
-pub(crate) const CREATING: [&str; 2] = ["ContainerCreating", "PodInitializing"];
-
 /// The parts of the spec of a pod that matter for each pod.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]

@@ -3,9 +3,12 @@
 use std::sync::Arc;
 
 use crate::kube::objects::{
-    CREATING, ContainerStatus, MAX_TROUBLE, PodCondition, PodStatus, Terminated, Waiting, condition, first_end,
+    ContainerStatus, MAX_TROUBLE, PodCondition, PodStatus, Terminated, Waiting, condition, first_end,
 };
 use crate::kube::{ServerTime, cut};
+
+/// Why a container waits that has not been started yet.
+const CREATING: [&str; 2] = ["ContainerCreating", "PodInitializing"];
 
 impl PodCondition {
     fn text(&self) -> String {

@@ -1,5 +1,6 @@
 //! The CustomResourceDefinition, the operator's pods and its Lease.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use configmonitor_operator::kube::error::{Cause, Error};
@@ -80,13 +81,10 @@ pub(super) async fn look(ambassador: &Ambassador) -> Result<Vec<Finding>, Failur
         let next = State::Wrong("install it, or look for it in another cluster".to_owned());
         findings.push(Finding::new("operator", next, format!("does not run: no pod has the label {OPERATORS}")));
     }
-    let mut namespaces = Vec::new();
+    let mut namespaces = BTreeSet::new();
     for pod in &pods.items {
-        let of = |field: &str| pod["metadata"][field].as_str().unwrap_or_default();
-        let (namespace, name) = (of("namespace"), of("name"));
-        if !namespaces.contains(&namespace) {
-            namespaces.push(namespace);
-        }
+        let (namespace, name) = (namespace_of(pod), name_of(pod));
+        namespaces.insert(namespace.clone());
         let conditions = pod["status"]["conditions"].as_array().into_iter().flatten();
         let ready =
             conditions.into_iter().any(|condition| condition["type"] == "Ready" && condition["status"] == "True");
@@ -106,16 +104,16 @@ pub(super) async fn look(ambassador: &Ambassador) -> Result<Vec<Finding>, Failur
                 (next, format!("is not ready, with {images}"))
             }
         };
-        findings.push(Finding::new(format!("Pod/{name}"), state, what).within(namespace));
+        findings.push(Finding::new(format!("Pod/{name}"), state, what).within(&namespace));
     }
     for namespace in namespaces {
-        let client = ambassador.client.within(&namespace.into());
+        let client = ambassador.client.within(&namespace.as_str().into());
         let lease = match client.get::<Value>(LEASES, OPERATOR).await {
             Ok(lease) => Some(leader(&lease.value, pods.at)),
             Err(Error { cause: Cause::NotFound(_), .. }) => None,
             Err(error) => or_unknown::<()>(Err(error), LEASE)?.err(),
         };
-        findings.extend(lease.map(|finding| finding.within(namespace)));
+        findings.extend(lease.map(|finding| finding.within(&namespace)));
     }
     Ok(findings)
 }

@@ -109,16 +109,14 @@ impl Surroundings {
         }
         let evicts = policy.deletion_policy == DeletionPolicy::Evict;
         for pod in its.into_iter().filter(|_| evicts) {
-            let budgets =
-                || self.budgets.iter().filter(|(_, selector, _)| selector.matches(pod)).map(|(name, ..)| &**name);
-            let closed = self.budgets.iter().find(|(_, selector, is_closed)| *is_closed && selector.matches(pod));
-            if let Some((budget, ..)) = closed {
+            let budgets: Vec<_> = self.budgets.iter().filter(|(_, selector, _)| selector.matches(pod)).collect();
+            if let Some((budget, ..)) = budgets.iter().find(|(.., is_closed)| *is_closed) {
                 let what = format!("PodDisruptionBudget/{budget} never lets one of its pods be evicted");
                 wrong.push((what, "let it allow a disruption, or set deletionPolicy: Delete"));
                 break;
             }
-            if budgets().count() > 1 {
-                let budgets = budgets().collect::<Vec<_>>().join(" and ");
+            if budgets.len() > 1 {
+                let budgets = budgets.iter().map(|(name, ..)| &**name).collect::<Vec<_>>().join(" and ");
                 let what = format!("PodDisruptionBudgets {budgets} select the same pod, which then cannot be evicted");
                 wrong.push((what, "let one of them select it, or set deletionPolicy: Delete"));
                 break;

@@ -555,6 +555,9 @@ async fn the_cause_of_each_mistake_is_found_by_one_command() {
         };
         assert!(findings.iter().any(|finding| is_it(&finding)), "{object}: {what}: {findings:#?}");
     }
+    let of_busy = findings.iter().filter(|finding| finding["object"] == "ConfigMonitor/busy");
+    let busy: Vec<_> = of_busy.map(|finding| finding["state"].as_str().unwrap()).collect();
+    assert_eq!(busy, ["note", "held", "wrong", "wrong"], "{findings:#?}");
     let waits = findings.iter().any(|finding| finding["what"].to_string().contains("another restart is requested"));
     assert!(waits, "{findings:#?}");
 }

@@ -51,7 +51,7 @@ fn env(deployment: &Value, namespace: &str, pod_uid: &str) -> Vec<(String, Strin
 }
 
 /// Lets a pod run on the nodes that were made for it, where no other pod runs.
-pub(crate) fn only_on_own_nodes(pod: &mut Value, of: &str) {
+fn only_on_own_nodes(pod: &mut Value, of: &str) {
     pod["nodeSelector"] = json!({"for": of});
     pod["tolerations"] = json!([{"key": "for", "value": of, "effect": "NoSchedule"}]);
 }
@@ -112,16 +112,14 @@ impl TestNamespace {
         self.ready_pods(&format!("of={of}"), replicas).await;
     }
 
-    /// Creates nodes for the pods of [`only_on_own_nodes`], and returns their names.
-    pub(crate) async fn own_nodes(&self, of: &str, count: usize) -> Vec<String> {
-        let names: Vec<String> = (0..count).map(|number| format!("{of}-{number}")).collect();
-        for name in &names {
+    /// Creates nodes for the pods of [`only_on_own_nodes`].
+    async fn own_nodes(&self, of: &str, count: usize) {
+        for name in (0..count).map(|number| format!("{of}-{number}")) {
             let taints = json!([{"key": "for", "value": of, "effect": "NoSchedule"}]);
             let metadata = json!({"name": name, "labels": {"for": of, "kubernetes.io/hostname": name}});
             let node = json!({"metadata": metadata, "spec": {"taints": taints}});
             self.client.create("/api/v1/nodes", &node).await.unwrap().ok().unwrap();
         }
-        names
     }
 
     /// Starts an operator and waits until it is synced.
